@@ -4,8 +4,6 @@ The public names are loaded on first use (PEP 562), so that a worker process tha
 never imports the driver, the estimators or scikit-learn.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The program ``distls``, and ``python -m distls``: the command line, where it can be loaded."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Seconds of the user: wall time since the command, or the call of the library, began."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a reader is told about a result: facts, each once, which text, JSON and pages render."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

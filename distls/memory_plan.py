@@ -15,8 +15,6 @@ A worker's memory is::
 A job that cannot fit without any cache is refused before anything is read.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any

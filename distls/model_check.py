@@ -1,7 +1,5 @@
 """Validates models from untrusted sources before rows are scored with them: see docs/security.md."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 

@@ -178,7 +178,7 @@ def _write(
         nnz=0,
         layout="dense" if layout == "dense" else "csr",
         dtype=dtype,
-        target=target,  # type: ignore[arg-type]
+        target=target,
         classes=classes,
         n_targets=2 if target == "continuous" else 0,
         weighted=weighted,
@@ -199,12 +199,12 @@ def _factory(folders: pytest.TempPathFactory, layout: str) -> Callable[..., Writ
 
 
 @pytest.fixture(scope="session")
-def small_csr(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Written]:
+def small_csr(tmp_path_factory):
     """Return a function that writes a small sparse dataset; for its options see `_write`."""
     return _factory(tmp_path_factory, "csr")
 
 
 @pytest.fixture(scope="session")
-def small_dense(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Written]:
+def small_dense(tmp_path_factory):
     """Return a function that writes a small dense dataset; for its options see `_write`."""
     return _factory(tmp_path_factory, "dense")

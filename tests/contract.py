@@ -4,11 +4,11 @@ Also the documented order of the rows of a lane.
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.solvers.events import RoundEvent
@@ -23,20 +23,33 @@ class SolverContract(solvers.SolverContract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize("cluster", ["one process", "five processes", "two processes of two threads"])
-    def test_same_bits_on_further_clusters(self, dataset: Dataset, undisturbed: str, cluster: str) -> None:
+    def test_same_bits_on_further_clusters(self, dataset, undisturbed, cluster):
         assert self.fit_on(cluster, dataset) == undisturbed
 
     @pytest.mark.slow
-    def test_same_bits_without_a_cache(self, dataset: Dataset, undisturbed: str) -> None:
+    def test_same_bits_without_a_cache(self, dataset, undisturbed):
         budget = MemoryBudget(2048 * MIB, cache_limit=0)
         assert self.fit(dataset, memory=budget).model.sha256 == undisturbed
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(2, 0.0), (3, 0.0), (1, 1e9), (3, 1e9)])
     def test_interrupted_at_other_moments_and_resumed(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
-    ) -> None:
+        self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
+    ):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
+
+
+class StoredContract(SolverContract):
+    """The contract on unit rows in partitions of a hundred, which may be dense and have column shards."""
+
+    dense: ClassVar[bool] = False
+    shard_size: ClassVar[int] = 0
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        rows = x.toarray() if self.dense else x
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", rows, y, shard_size=self.shard_size)
 
 
 class Rounds(History):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +74,7 @@ class Faulty:
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+def faulty(tmp_path_factory):
     """Commands that something befalls."""
     made = Faulty(tmp_path_factory.mktemp("faulty"))
     yield made
@@ -102,7 +101,7 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk(tmp_path):
     path = tmp_path / "disk"
     path.mkdir()
     mounted = subprocess.run(

@@ -74,9 +74,9 @@ class Steps:
             for name in names:
                 what = name.removeprefix("_").removeprefix("f")
                 setattr(owner, name, self._watched(what, getattr(owner, name)))
-        builtins.open = io.open = self._watched_open(io.open)  # type: ignore[assignment]
-        os.write = self._torn_write  # type: ignore[assignment]
-        os.open = self._watched_descriptor(os.open)  # type: ignore[assignment]
+        builtins.open = io.open = self._watched_open(io.open)
+        os.write = self._torn_write
+        os.open = self._watched_descriptor(os.open)
 
     def _watched(self, what: str, function: Any) -> Any:
         noted = getattr(self._power, what, None)
@@ -216,7 +216,7 @@ def kill_after_saves(number: int) -> None:
         if len(saved) == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Run.save_checkpoint = saving  # type: ignore[method-assign]
+    Run.save_checkpoint = saving
 
 
 def fail_reads(below: str, every: int, number: int, times: int, torn: bool = False) -> None:
@@ -291,7 +291,7 @@ def serve() -> None:
             warm = job["warm"]
             result = distls.training.fitting.fit(warm.pop("method"), warm.pop("dataset"), **warm)
             clear_cache()
-            print(json.dumps(result.model.sha256), flush=True)  # type: ignore[union-attr]
+            print(json.dumps(result.model.sha256), flush=True)
             continue
         if job.get("here"):
             # what it imports and compiles, processes that are forked later have

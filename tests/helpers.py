@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
@@ -56,6 +57,16 @@ def printed(*arguments: object) -> str:
     ended = distls(*arguments)
     assert ended.code == 0, ended
     return ended.out
+
+
+class Exploit:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> Any:
+        return open, (str(self._marker), "w")
 
 
 def labelled_rows(
@@ -139,6 +150,18 @@ def write_dataset(
     from distls.columns.sharding import add_columns  # with it numba, which most tests need not load
 
     return add_columns(path, shard_size=shard_size, executor="serial")
+
+
+def stored_rows(*shape: int, seed: int = 0, arrays: bool = False, **options: Any) -> Any:
+    """Return a module's fixture: a data set of `labelled_rows`, or it, its dense rows and their classes as arrays."""
+
+    @pytest.fixture(scope="module")
+    def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
+        x, y = labelled_rows(*shape, seed=seed)
+        dataset = write_dataset(tmp_path_factory.mktemp("stored") / "train", x, y, **options)
+        return (dataset, x.toarray().astype(float), y) if arrays else dataset
+
+    return stored
 
 
 def as_rows(x: Any, layout: str = "", dtype: Any = None, index: Any = None) -> CsrRows | DenseRows:

@@ -7,12 +7,22 @@ import numpy as np
 import pytest
 
 import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 
 
 @pytest.fixture
 def small_ranges(monkeypatch):
     """Many items from little text."""
     monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 2000)
+
+
+def refusal(error, source, path, **options) -> str:
+    """Return the one line by which an ingest is refused with an error of this type; it must leave nothing."""
+    with pytest.raises(error) as caught:
+        ingest(source, path, **options)
+    assert not path.exists()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def make_text(n_rows=400, n_features=50, n_classes=3, seed=0, base=1) -> str:

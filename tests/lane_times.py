@@ -76,7 +76,7 @@ def _sums(records: list[dict[str, Any]], *, files: bool) -> list[tuple[str, floa
             (record["wall"], record["cpu"], sum(s for _, s in compiled), len(compiled))
         ):
             row[column] += value
-    return sorted(((name, *row) for name, row in rows.items()), key=lambda row: -row[2])  # type: ignore[misc]
+    return sorted(((name, *row) for name, row in rows.items()), key=lambda row: -row[2])
 
 
 def main(folder: str) -> None:

@@ -1,7 +1,6 @@
 """What an addition touches: a loss or a penalty is named in its own room, elsewhere it is asked what it can do."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,12 @@ MOST = {"losses": (14, 4), "penalties": (4, 3)}
 OTHERS = {"distls/workers/prediction/basis_functions.py", "distls/reporting/plots.py"}
 
 
-def _files() -> Iterator[tuple[str, ast.Module]]:
+def _files():
     for path in sorted((ROOT / "distls").rglob("*.py")):
         yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-def literal_names(room: str) -> dict[str, list[str]]:
+def literal_names(room):
     """Return the literals outside a room that are names of what is in it, by file; docstrings are longer."""
     found = {
         path: [
@@ -39,7 +38,7 @@ def literal_names(room: str) -> dict[str, list[str]]:
     return {path: names for path, names in found.items() if names}
 
 
-def files_that_name(name: str, class_name: str) -> set[str]:
+def files_that_name(name, class_name):
     """Return the files in which a name or its class occurs."""
     return {
         path
@@ -51,7 +50,7 @@ def files_that_name(name: str, class_name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("room", NAMES)
-def test_literal_names_outside_their_room_only_become_fewer(room: str) -> None:
+def test_literal_names_outside_their_room_only_become_fewer(room):
     found, (literals, files) = literal_names(room), MOST[room]
     assert sum(map(len, found.values())) <= literals, found
     assert len(found) <= files, found
@@ -71,7 +70,5 @@ def test_literal_names_outside_their_room_only_become_fewer(room: str) -> None:
         ("sparse-group", "SparseGroup", "penalties/sparse_group", "penalties/row_kernels"),
     ],
 )
-def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(
-    name: str, class_name: str, file: str, registry: str
-) -> None:
+def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(name, class_name, file, registry):
     assert files_that_name(name, class_name) == {f"distls/workers/{each}.py" for each in (file, registry)}

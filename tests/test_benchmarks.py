@@ -13,9 +13,7 @@ import struct
 import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +35,7 @@ from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 
-FEW: dict[str, Any] = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
+FEW = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
 # words of a command line: module below benchmarks/, then its arguments; {sets} and {tmp} are folders
 SCRIPTS = {
     "kernels": "speed.kernels --tiny --repeats 1 --out {tmp}/out.json",
@@ -93,7 +91,7 @@ SCRIPTS = {
 # arguments with spaces in them
 MORE = {"systems": ["distls mcid hinge,LinearSVC"]}
 # what is smaller than an argument can make it
-SMALLER: dict[str, dict[str, Any]] = {
+SMALLER = {
     "classes": {"WIDTHS": (16,)},
     "real": {"GRIDS": {"mcid": (FEW, None), "sdca": (FEW, 1e-2)}},
     "systems": {"STRENGTHS": {"distls mcid hinge": (1e-3, 1e-4)}},
@@ -120,14 +118,14 @@ FIGURES = {
 RANGES = {"error": (0, 100), "accuracy": (0, 100), "seconds": (0, math.inf), "wall": (0, math.inf)}
 
 
-def _read(path: Path) -> Any:
-    def refuse(name: str) -> None:
+def _read(path):
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(path.read_text(), parse_constant=refuse)
 
 
-def _numbers(report: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def _numbers(report, name=""):
     """Yield the numbers of a report, each with the name that is nearest to it."""
     if isinstance(report, dict):
         for key, value in report.items():
@@ -140,10 +138,10 @@ def _numbers(report: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(request, tmp_path, monkeypatch):
     """Return a function that runs a script, and checks and returns the report that it writes."""
 
-    def run(name: str, *more: str) -> Any:
+    def run(name, *more):
         pytest.importorskip(NEEDS.get(name, "pytest"))
         folders = {key: request.getfixturevalue(f"{key}_place") for key in ("sets", "peers", "scale")
                    if f"{{{key}}}" in SCRIPTS[name]}  # fmt: skip
@@ -162,9 +160,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.fast_cases("tables|defaults")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_it_writes_the_report_that_it_returns(
-    name: str, run: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_it_writes_the_report_that_it_returns(name, run, capsys, tmp_path):
     report = run(name)
     for figure in FIGURES.get(name, ()):
         assert verdict_of(figure, report)[0] in ("reproduced", "in kind", "not", "not comparable")
@@ -177,7 +173,7 @@ def test_it_writes_the_report_that_it_returns(
     assert capsys.readouterr().out.count("\n") > 1
 
 
-def _write_documents(path: Path, rows: int, seed: int) -> None:
+def _write_documents(path, rows, seed):
     """Write counts of words in three classes, each with words of its own."""
     rng = np.random.default_rng(seed)
     path.parent.mkdir(exist_ok=True)
@@ -190,7 +186,7 @@ def _write_documents(path: Path, rows: int, seed: int) -> None:
             file.write(f"{label} " + " ".join(f"{word}:{rng.integers(1, 5)}" for word in words) + "\n")
 
 
-def _write_digits(folder: Path, name: str, rows: int, seed: int) -> None:
+def _write_digits(folder, name, rows, seed):
     """Write images of 8 x 8 pixels in ten classes, each around a pattern of its own, as MNIST's files."""
     rng = np.random.default_rng(seed)
     labels = (np.arange(rows) % 10).astype(np.uint8)
@@ -203,7 +199,7 @@ def _write_digits(folder: Path, name: str, rows: int, seed: int) -> None:
         file.write(struct.pack(">2i", 0x801, rows) + labels.tobytes())
 
 
-def _write_pictures(folder: Path) -> None:
+def _write_pictures(folder):
     """Write pictures of 32 x 32 pixels, dark ones and light ones, as the archive of CIFAR-10."""
     from PIL import Image
 
@@ -222,7 +218,7 @@ def _write_pictures(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sets_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sets_place(tmp_path_factory):
     """Stand-ins for MNIST, 20 Newsgroups and CIFAR-10, in their files' formats."""
     place = tmp_path_factory.mktemp("sets")
     _write_digits(place / "mnist", "train", 1000, 1)
@@ -238,11 +234,11 @@ def sets_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def peers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def peers_place(tmp_path, monkeypatch):
     """What `peers.prepare` would make, with a small test set."""
     command = peers._distls
 
-    def in_small_partitions(*arguments: object) -> None:
+    def in_small_partitions(*arguments):
         command(*arguments, *(("--partition-size", "512KiB") if arguments[0] == "ingest" else ()))
 
     monkeypatch.setattr(peers, "_distls", in_small_partitions)  # two lanes need two partitions
@@ -262,13 +258,13 @@ def peers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def scale_place(tmp_path: Path) -> Path:
+def scale_place(tmp_path):
     generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
     generate("rcv1-4", tmp_path / "text-source", rows=2000)  # of 100,000 in a real measurement
     return tmp_path
 
 
-def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_picture() -> None:
+def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_picture():
     found = figures.figures()
     assert len(found) == 20
     assert {each.verdict for each in found.values()} == {"reproduced", "in kind", "not", "not comparable"}
@@ -294,9 +290,9 @@ def test_every_figure_of_the_papers_has_a_verdict_a_script_a_budget_and_a_pictur
     ],
 )
 def test_a_verdict_follows_from_the_claims_of_which_the_first_is_the_main_one(
-    monkeypatch: pytest.MonkeyPatch, first: float, second: float, verdict: str, failing: list[str]
-) -> None:
-    def claims(numbers: dict[str, float]) -> list[tuple[str, bool]]:
+    monkeypatch, first, second, verdict, failing
+):
+    def claims(numbers):
         return [("C-Adaline ahead", numbers["a"] < numbers["b"]), ("C-Adaline: 2", numbers["b"] < 2.0)]
 
     monkeypatch.setitem(CLAIMS, "csgd-figure-4", claims)
@@ -304,7 +300,7 @@ def test_a_verdict_follows_from_the_claims_of_which_the_first_is_the_main_one(
     assert (found, [claim for claim, holds in held if not holds]) == (verdict, failing)
 
 
-def _ends(**accuracies: float) -> dict[str, Any]:
+def _ends(**accuracies):
     rows = [
         {
             "kind": "rcv1-53",
@@ -317,7 +313,7 @@ def _ends(**accuracies: float) -> dict[str, Any]:
     return {"3": rows}
 
 
-def _spectrum(*ratios: float) -> dict[str, Any]:
+def _spectrum(*ratios):
     names = ("mnist", "20news", "rcv1-4")
     return {
         "also spectrum": [{"set": s, "ratio": r, "published": r} for s, r in zip(names, ratios, strict=True)]
@@ -353,15 +349,13 @@ _RIVALS = [
         ("bcd-passes", {}, []),
     ],
 )
-def test_the_claims_of_a_figure_that_do_not_hold(
-    name: str, numbers: dict[str, Any], failing: list[int]
-) -> None:
+def test_the_claims_of_a_figure_that_do_not_hold(name, numbers, failing):
     verdict, claims = verdict_of(name, numbers)
     assert [place for place, (_, holds) in enumerate(claims) if not holds] == failing
     assert (verdict == "not comparable") == (not claims)
 
 
-def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
+def test_a_picture_has_curves_and_the_papers_numbers(tmp_path):
     curve = {"block": 300, "inner": "linear", "points": [[1.0, 3.0], [20.0, 2.5], [30.0, None], [0.0, 1.0]]}
     draw("lsr-figure-1", {"figure 1": [curve]}, tmp_path / "curve.svg")
     cell = {"features": "pixels", "variant": "linear", "published": 14.1, "error": 13.97, "seconds": 2.0}
@@ -395,9 +389,7 @@ def test_a_picture_has_curves_and_the_papers_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     known = figures.figures()
     quick = {name: (0, arguments) for name, (_, arguments) in figures._QUICK.items()}
@@ -424,11 +416,11 @@ def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(
         figures.main(["lsr-figure-9", *out])
 
 
-def test_every_method_has_a_peak() -> None:
+def test_every_method_has_a_peak():
     assert sorted(peaks.METHODS) == sorted(METHODS)
 
 
-def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm() -> None:
+def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm():
     rng = np.random.default_rng(0)
     x, codes = sp.random(60, 12, 0.4, "csr", rng=rng), rng.integers(0, 3, 60)
     planes = opponents.cutting_planes(x, codes, 0.02)
@@ -449,7 +441,7 @@ def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm() -> None:
 
 
 @pytest.mark.slow
-def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run: Any) -> None:
+def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run):
     for row in run("least squares")["also conditioning"]:
         assert row["steps"] == len(row["gls"]) == 100
         assert row["difference"] < 1e-6
@@ -457,7 +449,7 @@ def test_steps_of_gls_are_those_of_the_paper_however_bad_the_condition(run: Any)
 
 
 @pytest.mark.slow
-def test_solvers_of_the_sparse_problem_reach_one_objective(run: Any) -> None:
+def test_solvers_of_the_sparse_problem_reach_one_objective(run):
     curves = {curve["solver"]: curve for curve in run("bcd, figures")["figures"]["curves"]}
     for solver in ("bcd, line search", "bcd, line search, as published", "fista, constant", "sparsa"):
         assert curves[solver]["reached"]["0.001"] is not None
@@ -468,7 +460,7 @@ def test_solvers_of_the_sparse_problem_reach_one_objective(run: Any) -> None:
     ("kind", "rows", "classes"),
     [("rcv1-4", 160, 2), ("rcv1-53", 80, 2), ("rcv1", 200, 2), ("odp", 200, 2), ("alpha", 300, 2)],
 )
-def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, tmp_path: Path) -> None:
+def test_sets_are_made_of_the_owners_files(kind, rows, classes, tmp_path):
     for write in (write_rcv1, write_directory, write_alpha):
         write(tmp_path)
     vectors = tmp_path / "lyrl2004_vectors_train.dat"
@@ -499,9 +491,9 @@ def test_sets_are_made_of_the_owners_files(kind: str, rows: int, classes: int, t
     ],
 )
 def test_it_says_what_it_needs(
-    module: str, arguments: list[str], message: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    module, arguments, message, tmp_path,
+    monkeypatch, capsys
+):  # fmt: skip
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -510,7 +502,7 @@ def test_it_says_what_it_needs(
 
 
 @pytest.mark.slow
-def test_digit_picture_counts(sets_place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_digit_picture_counts(sets_place, tmp_path, capsys):
     options = ["--data", str(sets_place), "--directory", str(tmp_path), "--seeds", "1"]
     found = digit_picture.main([*options, "--ended", "20000"])
     for name in digit_picture.UPDATES:
@@ -520,9 +512,7 @@ def test_digit_picture_counts(sets_place: Path, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_constrained_sgd_paper_leaves_out_what_takes_too_long(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(constrained_sgd, "LONGEST", 0.0)
     options = ["--part", "simulations", "--sets", "csgd", "--rows", "200", "--seeds", "1"]
     (found,) = constrained_sgd.main([*options, "--directory", str(tmp_path)])["simulations"]
@@ -531,9 +521,7 @@ def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
 
 
 @pytest.mark.slow
-def test_systems_say_what_failed_and_what_is_missing(
-    sets_place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_systems_say_what_failed_and_what_is_missing(sets_place, monkeypatch, capsys):
     monkeypatch.setitem(systems.NEEDS, "Spark", "a_module_that_nobody_has")
     arguments = ["--data", str(sets_place), "--sets", "20news", "--rivals", "SGDClassifier,Spark MLlib"]
     results = systems.main([*arguments, "--limit", "0.01"])
@@ -541,10 +529,8 @@ def test_systems_say_what_failed_and_what_is_missing(
     assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
 
 
-def test_bcd_paper_beside_the_author_s_program(
-    sets_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def zeros(x: Any, y: Any, alpha: float, **options: Any) -> Any:
+def test_bcd_paper_beside_the_author_s_program(sets_place, tmp_path, monkeypatch, capsys):
+    def zeros(x, y, alpha, **options):
         return np.zeros((x.shape[1], int(y.max()) + 1)), 1e3, 1e3
 
     asked = ["--part", "author", "--sets", "20news", "--alphas", "1e-4", "--seeds", "2"]
@@ -563,7 +549,7 @@ def test_bcd_paper_beside_the_author_s_program(
 
 
 @pytest.mark.slow
-def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links(tmp_path, capsys):
     tried = Hosts(1)
     obstacle = tried.build()
     tried.remove()
@@ -583,7 +569,7 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["store", "network"])
-def test_chaos_elsewhere(place: str) -> None:
+def test_chaos_elsewhere(place):
     for package in ("obstore", "moto", "flask", "flask_cors"):
         pytest.importorskip(package)
     if place == "network":
@@ -601,7 +587,7 @@ def test_chaos_elsewhere(place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chaos(tmp_path, capsys):
     """Ten minutes of it: some 50 rounds."""
     report = chaos.main(["--seed", "1", "--minutes", "10", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
@@ -613,16 +599,14 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_chaos_bears_that_others_remove_files_and_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch):
     for name in ("data/gone", "kernels/folder"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("data/there", "kernels/gone"):
         (tmp_path / name).touch()
 
-    def without(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(path: str, *given: Any) -> Any:
+    def without(name, act):
+        def acting(path, *given):
             if Path(path).name == name:
                 raise FileNotFoundError(path)
             return act(path, *given)
@@ -662,7 +646,7 @@ def test_chaos_bears_that_others_remove_files_and_folders(
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
 )
-def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, trouble: list[str]) -> None:
+def test_chaos_finds(code, written, killed, trouble):
     digest = {None: "others", "removed": None}.get(killed, "right")
     assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble
 
@@ -677,9 +661,7 @@ def test_chaos_finds(code: int | None, written: str, killed: bool | str | None, 
         ("other weights", ["other weights"], False),
     ],
 )
-def test_chaos_reads_the_weights_of_the_model(
-    tmp_path: Path, removed: str | None, trouble: list[str], *, unread: bool
-) -> None:
+def test_chaos_reads_the_weights_of_the_model(tmp_path, removed, trouble, *, unread):
     """What is removed once it was written is neither other weights nor unseen."""
     data = faulty_fit.make_data(tmp_path / "data")
     made = faulty_fit.Round(tmp_path / "round", data, None, random.Random(0))
@@ -687,7 +669,7 @@ def test_chaos_reads_the_weights_of_the_model(
     for path in [Path(made.run) / (removed or "none")]:
         made.touched_files = path.exists()
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    made.fit = made.resume = lambda: subprocess.Popen(  # type: ignore[method-assign]
+    made.fit = made.resume = lambda: subprocess.Popen(
         ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     result = chaos.run_round(made, "others" if removed == "other weights" else right, 60)
@@ -697,9 +679,7 @@ def test_chaos_reads_the_weights_of_the_model(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noted", "trouble"), [(True, []), (False, ["other weights"])])
-def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
-    tmp_path: Path, noted: bool, trouble: list[str]
-) -> None:
+def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(tmp_path, noted, trouble):
     made = faulty_fit.Round(
         tmp_path / "round", faulty_fit.make_data(tmp_path / "data"), None, random.Random(0)
     )
@@ -710,14 +690,12 @@ def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(
             duals.unlink()
         distls.resume(made.run, passes=3)
     made.touched_files = True
-    made.fit = lambda: subprocess.Popen(  # type: ignore[method-assign]
-        ["true"], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    made.fit = lambda: subprocess.Popen(["true"], stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert chaos.run_round(made, "others", 60)["trouble"] == trouble
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_storms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_storms(capsys):
     assert storms.main(["--seed", "5", "--rounds", "20"]) == 0
     assert capsys.readouterr().out.count(": right\n") > 10

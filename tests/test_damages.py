@@ -1,7 +1,5 @@
 """Any file of a data set, run, model or cache that is damaged, moved or replaced is refused, or has no effect."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.faults import damages
@@ -11,7 +9,7 @@ FEW = 8
 FAST = ("dataset", "half ingest", "half columns", "model", "half mcid", "kernels")
 
 
-def _trials(name: str, folder: Path, seed: int, count: int) -> list[str]:
+def _trials(name, folder, seed, count):
     expected = damages.make_subject(name, folder / "made")
     found = []
     for number in range(count):
@@ -21,20 +19,20 @@ def _trials(name: str, folder: Path, seed: int, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_a_few_trials(name: str, tmp_path: Path) -> None:
+def test_a_few_trials(name, tmp_path):
     assert _trials(name, tmp_path, 0, FEW) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(damages.SUBJECTS))
-def test_trials(name: str, tmp_path: Path) -> None:
+def test_trials(name, tmp_path):
     """Fault: A file with a bit flipped, cut, removed, moved, or replaced by one of another of its kind | each file of
     data sets, half-done ingests and transpositions, models, runs that have ended or not, fits of several settings,
     compiled kernels; 1,700 files | as if nothing had been, or one line"""
     assert _trials(name, tmp_path, 1, TRIALS) == []
 
 
-def test_a_result_that_is_another_is_trouble(tmp_path: Path) -> None:
+def test_a_result_that_is_another_is_trouble(tmp_path):
     damages.make_subject("kernels", tmp_path / "made")
     ends = [
         damages.run_trial("kernels", tmp_path / "made", 0, number, tmp_path / f"t{number}", ["else"])[1]

@@ -34,17 +34,17 @@ DOCUMENTS = sorted(
 )
 
 
-def _text(name: str) -> str:
+def _text(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def _sections(text: str) -> dict[str, str]:
+def _sections(text):
     """Return the text below each heading, up to the next heading of any level."""
     parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _first_cells(section: str) -> set[str]:
+def _first_cells(section):
     """Return what stands in backticks in the first column of a section's tables."""
     cells = re.findall(r"^\|([^|]+)\|", section, flags=re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
@@ -64,34 +64,34 @@ SHARED = {
 }
 
 
-def _documented_options(command: str) -> set[str]:
+def _documented_options(command):
     body = COMMAND_SECTIONS[command][1]
     options = {name.split()[0] for name in _first_cells(body)}
     return options.union(*(names for anchor, names in SHARED.items() if f"({anchor})" in body))
 
 
-def _parameters(command: str, kind: type[click.Parameter]) -> list[click.Parameter]:
+def _parameters(command, kind):
     return [parameter for parameter in cli.commands[command].params if isinstance(parameter, kind)]
 
 
-def test_every_command_is_documented() -> None:
+def test_every_command_is_documented():
     assert set(COMMAND_SECTIONS) == set(cli.commands)
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
-def test_options_are_the_documented_ones(command: str) -> None:
+def test_options_are_the_documented_ones(command):
     options = {name for p in _parameters(command, click.Option) for name in [*p.opts, *p.secondary_opts]}
     assert _documented_options(command) == options
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
-def test_arguments_are_the_documented_ones(command: str) -> None:
+def test_arguments_are_the_documented_ones(command):
     arguments = [p.make_metavar(click.Context(cli)) for p in _parameters(command, click.Argument)]
     assert COMMAND_SECTIONS[command][0].split()[2:] == " ".join(arguments).split()
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
-def test_choices_are_documented(command: str) -> None:
+def test_choices_are_documented(command):
     body = COMMAND_SECTIONS[command][1]
     shared = "".join(CLI_SECTIONS[title] for title in SHARED_SECTIONS)
     for option in _parameters(command, click.Option):
@@ -101,14 +101,14 @@ def test_choices_are_documented(command: str) -> None:
             assert not missing or command == "generate", f"{option.opts[-1]}: {missing}"
 
 
-def test_exit_codes_are_documented() -> None:
+def test_exit_codes_are_documented():
     from distls.cli import support as module
 
     codes = re.findall(r"^\| (\d) \|", CLI_SECTIONS["Exit codes"], flags=re.MULTILINE)
     assert [int(code) for code in codes] == [module.OK, module.FAILED, module.USAGE, module.INTERRUPTED]
 
 
-def test_generated_kinds_are_documented() -> None:
+def test_generated_kinds_are_documented():
     body = COMMAND_SECTIONS["generate"][1]
     assert [kind for kind in KINDS if f"`{kind}`" not in body] == []
     table = _sections(_text("docs/synthetic.md"))["Synthetic data"]
@@ -133,7 +133,7 @@ def test_generated_kinds_are_documented() -> None:
     ],
     ids=["plan", "cluster plan", "round", "evaluation"],
 )
-def test_json_fields_are_documented(names: list[str]) -> None:
+def test_json_fields_are_documented(names):
     assert names
     assert [name for name in names if f"`{name}`" not in CLI_SECTIONS["JSON"]] == []
 
@@ -141,7 +141,7 @@ def test_json_fields_are_documented(names: list[str]) -> None:
 # -- commands that a reader types ------------------------------------------------------------------------
 
 
-def _typed(text: str) -> list[list[str]]:
+def _typed(text):
     """Return the words of every `distls` command that stands in an indented or fenced block."""
     blocks = re.findall(r"^(?: {4,}|\$ )(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
     commands = []
@@ -162,7 +162,7 @@ TYPED = [
 ]
 
 
-def test_typed_commands_are_found() -> None:
+def test_typed_commands_are_found():
     text = (
         "a\n\n    distls fit a b \\\n      -p c=1 && distls evaluate b c  # no\n\n$ distls info b | head -1\n"
     )
@@ -177,9 +177,7 @@ STANDS_FOR = {"...": "option", "WxT": "2x2"}
 
 
 @pytest.mark.parametrize("words", TYPED)
-def test_typed_commands_are_understood(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_typed_commands_are_understood(words, tmp_path, monkeypatch):
     (tmp_path / "FILE").touch()
     monkeypatch.chdir(tmp_path)
     given = [STANDS_FOR.get(word, word) for word in words[1:]]
@@ -199,7 +197,7 @@ WRITERS = runpy.run_path(str(ROOT / "docs" / "parameter_tables.py"))["WRITERS"]
 
 
 @pytest.mark.parametrize("document", WRITERS)
-def test_tables_are_those_of_what_declares_them(document: str) -> None:
+def test_tables_are_those_of_what_declares_them(document):
     text = _text(f"docs/{document}")
     assert WRITERS[document](text) == text, "python docs/parameter_tables.py writes them"
     damaged = re.sub(r"^(\| `(?:--patience EVALUATIONS|alpha|ncsgd)` \|).*", r"\1", text, flags=re.MULTILINE)
@@ -207,19 +205,19 @@ def test_tables_are_those_of_what_declares_them(document: str) -> None:
     assert WRITERS[document](damaged) == text
 
 
-def test_every_method_has_a_table() -> None:
+def test_every_method_has_a_table():
     sections = _sections(_text("docs/notation.md"))
     assert [name for name in METHODS if "| parameter | default | meaning |\n" not in sections[name]] == []
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_losses_and_their_short_names_are_documented(method: str) -> None:
+def test_losses_and_their_short_names_are_documented(method):
     section = _sections(_text("docs/notation.md"))["Losses"]
     for alias, loss in METHODS[method].aliases.items():
         assert re.search(rf"^\| `{loss}` \| `{alias}` \|", section, flags=re.MULTILINE)
 
 
-def test_statuses_and_purposes_are_documented() -> None:
+def test_statuses_and_purposes_are_documented():
     sections = _sections(_text("docs/notation.md"))
     assert _first_cells(sections["Status"]) == {status.value for status in Status}
     assert _first_cells(sections["Randomness"]) == {purpose.name for purpose in Purpose}
@@ -229,7 +227,7 @@ def test_statuses_and_purposes_are_documented() -> None:
 
 
 @pytest.mark.parametrize("name", distls.__all__)
-def test_public_names_import(name: str) -> None:
+def test_public_names_import(name):
     home = distls._HOMES.get(name)
     if home is not None:
         # importing a submodule sets it as an attribute of the package, over a lazy name that is the same
@@ -238,13 +236,13 @@ def test_public_names_import(name: str) -> None:
     assert getattr(distls, name) is getattr(distls, name)
 
 
-def test_readme_uses_public_names() -> None:
+def test_readme_uses_public_names():
     used = set(re.findall(r"\bdistls\.(\w+)\(", _text("README.md")))
     assert used
     assert used <= set(distls.__all__)
 
 
-def _names_in(path: Path) -> set[str]:
+def _names_in(path):
     """Return the top-level names of a module and, dotted, those in its classes."""
     names, functions = set(), (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(path.read_bytes()).body:
@@ -256,13 +254,13 @@ def _names_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_functions_exist(document: Path) -> None:
+def test_named_functions_exist(document):
     for file, name in re.findall(r"`([\w/]+\.py)::([\w.]+)`", document.read_text(encoding="utf-8")):
         assert name in _names_in(ROOT / file), f"{file} has no {name}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_named_files_exist(document: Path) -> None:
+def test_named_files_exist(document):
     named = re.findall(
         r"`((?:distls|storage|workers|tests|benchmarks)/[\w/]+(?:\.py|/))`", document.read_text("utf-8")
     )
@@ -272,7 +270,7 @@ def test_named_files_exist(document: Path) -> None:
 @pytest.mark.parametrize(
     "record", sorted((ROOT / "docs/decisions").glob("0[0-9]*[1-9]*-*.md")), ids=lambda path: path.stem
 )
-def test_a_decision_has_a_status_and_the_verdict_of_the_index(record: Path) -> None:
+def test_a_decision_has_a_status_and_the_verdict_of_the_index(record):
     text = record.read_text("utf-8")
     assert re.search(r"^Status: (accepted|replaced by|proposed)", text, flags=re.MULTILINE)
     verdict = re.search(r"^Verdict: (.+)$", text, flags=re.MULTILINE)
@@ -284,7 +282,7 @@ def test_a_decision_has_a_status_and_the_verdict_of_the_index(record: Path) -> N
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
         if "://" in target:
             continue
@@ -296,7 +294,7 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
 
 
-def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
+def test_the_readme_has_the_two_commands_that_ci_runs():
     commands = re.findall(r"^    (pip install .+)$", _text("README.md"), flags=re.MULTILINE)
     assert commands == ["pip install . && distls demo", "pip install -e '.[test]' && pytest"]
     ci = _text(".ci/run")
@@ -305,7 +303,7 @@ def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
 
 
-def test_ingest_options_of_python_and_of_the_command_line_agree() -> None:
+def test_ingest_options_of_python_and_of_the_command_line_agree():
     function = importlib.import_module(distls._HOMES["ingest"]).ingest
     accepted = set(inspect.signature(function).parameters) | set(option_infos())
     cluster = {
@@ -337,7 +335,7 @@ FORBIDDEN = {
 }
 
 
-def _tracked_text() -> list[Path]:
+def _tracked_text():
     files = [
         path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".txt", ".cfg", ".yaml", ".yml")
     ]
@@ -348,7 +346,7 @@ def _tracked_text() -> list[Path]:
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
-def test_nothing_that_does_not_belong(what: str) -> None:
+def test_nothing_that_does_not_belong(what):
     pattern = re.compile(FORBIDDEN[what], flags=re.MULTILINE)
     found = []
     for path in _tracked_text():
@@ -360,7 +358,7 @@ def test_nothing_that_does_not_belong(what: str) -> None:
     assert found == []
 
 
-def test_the_documented_error_for_a_missing_data_set_is_the_real_one(tmp_path: Path) -> None:
+def test_the_documented_error_for_a_missing_data_set_is_the_real_one(tmp_path):
     assert "no such data set" in _text("docs/cluster.md")
     with pytest.raises(distls.DistlsError, match="no such data set"):
         open_dataset(tmp_path / "nowhere")

@@ -2,8 +2,6 @@
 
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ from benchmarks.faults.fuzz_seeds import READERS, Reader
 
 
 @pytest.mark.slow
-def test_a_few_cases_of_each_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_cases_of_each_reader(tmp_path, capsys):
     report = fuzz.main(
         ["--seed", "5", "--cases", "6", "--minutes", "60", "--out", str(tmp_path / "out.json")]
     )
@@ -24,7 +22,7 @@ def test_a_few_cases_of_each_reader(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("change", fuzz._CHANGES)
-def test_each_change_changes_and_repeats_itself(change: Any) -> None:
+def test_each_change_changes_and_repeats_itself(change):
     content = bytes(range(256)) * 3
     assert sum(change(content, random.Random(seed)) != content for seed in range(20)) >= 15
     assert change(content, random.Random(1)) == change(content, random.Random(1))
@@ -32,14 +30,14 @@ def test_each_change_changes_and_repeats_itself(change: Any) -> None:
         assert isinstance(change(empty, random.Random(0)), bytes)
 
 
-def _raises(error: Exception) -> Any:
-    def read(path: Path, place: Path) -> None:
+def _raises(error):
+    def read(path, place):
         raise error
 
     return read
 
 
-def _make(folder: Path) -> None:
+def _make(folder):
     (folder / "a.json").write_text('{"a": [1, 2.5, {"b": "text"}]}')
 
 
@@ -52,9 +50,7 @@ def _make(folder: Path) -> None:
         (TimeoutError("more than 60 s"), "TimeoutError: more than 60 s"),
     ],
 )
-def test_what_a_reader_lets_through_is_trouble(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, trouble: str | None
-) -> None:
+def test_what_a_reader_lets_through_is_trouble(tmp_path, monkeypatch, error, trouble):
     monkeypatch.setitem(fuzz_seeds.READERS, "mine", Reader(_make, _raises(error)))
     fuzz_seeds.make_seeds(tmp_path / "seeds", ["mine"])
     (tmp_path / "place").mkdir()
@@ -65,7 +61,7 @@ def test_what_a_reader_lets_through_is_trouble(
     assert (tmp_path / "again" / "a.json").read_bytes() == before
 
 
-def test_a_process_that_dies_is_trouble(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_trouble(tmp_path):
     # no good files: the case cannot even begin
     (found,) = fuzz._batch(tmp_path, "npy", 0, 0, 3)
     assert found == {"case": 0, "trouble": "the process ended with 1", "peak_mib": 0}

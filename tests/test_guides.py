@@ -4,7 +4,6 @@ import gzip
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ GUIDES = [path for path in _PAGES if "```console" in path.read_text(encoding="ut
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_commands_print_what_the_guide_shows(guide: Path, tmp_path: Path) -> None:
+def test_commands_print_what_the_guide_shows(guide, tmp_path):
     for step in steps(guide.read_text(encoding="utf-8")):
         if isinstance(step, Script):
             (tmp_path / step.name).write_text(step.text, encoding="utf-8")
@@ -28,13 +27,13 @@ def test_commands_print_what_the_guide_shows(guide: Path, tmp_path: Path) -> Non
             assert differences(output_of(step, tmp_path), step.printed) == [], step.line
 
 
-def test_every_guide_has_commands_but_the_one_on_methods() -> None:
+def test_every_guide_has_commands_but_the_one_on_methods():
     without = {path.stem for path in (DOCS / "guides").glob("*.md")} - {path.stem for path in GUIDES}
     assert without == {"index", "choose"}
     assert sum(isinstance(step, Command) for step in steps(GUIDES[0].read_text("utf-8"))) >= 7
 
 
-def test_files_and_commands_are_found_in_their_order() -> None:
+def test_files_and_commands_are_found_in_their_order():
     text = "# T\n\n```python\n# a.py\nprint(1)\n```\n\n```console\n$ python a.py\n1\n$ echo \\\n  2\n2\n```\n"
     first, second, third = steps(text)
     assert first == Script("a.py", "# a.py\nprint(1)\n")
@@ -56,29 +55,29 @@ def test_files_and_commands_are_found_in_their_order() -> None:
         ("260 rows, error 1.54 %, 7 passes", False),
     ],
 )
-def test_numbers_may_differ_a_little_and_words_not_at_all(printed: str, same: bool) -> None:
+def test_numbers_may_differ_a_little_and_words_not_at_all(printed, same):
     assert (differences(printed, "260 rows, error 1.54 %, 7 passes, 0.1 s") == []) == same
 
 
-def test_equal_digests_must_stay_equal() -> None:
+def test_equal_digests_must_stay_equal():
     one, two, three = ("".join(letters * 32) for letters in ("ab", "cd", "ef"))
     assert differences(f"{two} {two}", f"{one} {one}") == []
     assert differences(f"{two} {three}", f"{one} {one}") != []
 
 
-def test_a_command_that_fails_is_said(tmp_path: Path) -> None:
+def test_a_command_that_fails_is_said(tmp_path):
     with pytest.raises(AssertionError, match="exit code 3"):
         output_of(Command("exit 3", "", (0, 0)), tmp_path)
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_a_guide_says_how_long_it_takes(guide: Path) -> None:
+def test_a_guide_says_how_long_it_takes(guide):
     text = " ".join(guide.read_text(encoding="utf-8").split())
     assert re.search(r"(takes|took|followed in) [^.]*\b(seconds|minutes?)\b", text)
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_run(tmp_path):
     """All but those that install and test; the files that they name are made here."""
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
     rng = np.random.default_rng(0)
@@ -106,9 +105,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_loader_of_pytorch_on_the_page_has_every_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loader_of_pytorch_on_the_page_has_every_row(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="pip install torch to test its DataLoader")
     text = (DOCS / "guides" / "other-libraries.md").read_text(encoding="utf-8")
     (page,) = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -116,7 +113,7 @@ def test_the_loader_of_pytorch_on_the_page_has_every_row(
     monkeypatch.chdir(tmp_path)
     exec(script.text, {})
     counted = page.replace("    ...", "    seen.append((len(X), int(y.sum())))")
-    found: dict[str, Any] = {"torch": torch, "distls": distls, "seen": []}
+    found = {"torch": torch, "distls": distls, "seen": []}
     exec(counted, found)
     assert sum(rows for rows, _ in found["seen"]) == 5000
     assert sum(spam for _, spam in found["seen"]) == 2155

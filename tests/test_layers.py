@@ -121,7 +121,7 @@ PLACES = {
 }
 
 
-def _modules() -> dict[str, Path]:
+def _modules():
     """Return the source files by path from the root."""
     paths = sorted((ROOT / "distls").rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path for path in paths}
@@ -131,7 +131,7 @@ MODULES = _modules()
 
 
 @functools.cache
-def _imports(path: Path) -> tuple[str, ...]:
+def _imports(path):
     """Return the full names that a module imports, wherever in it; ``from a import b`` as ``a.b``."""
     names = []
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -143,11 +143,11 @@ def _imports(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _below(name: str, *prefixes: str) -> bool:
+def _below(name, *prefixes):
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-def test_the_walk_sees_the_code() -> None:
+def test_the_walk_sees_the_code():
     for expected in (
         "distls/storage/dataset/chunks.py",
         "distls/workers/linear_algebra/score_kernels.py",
@@ -160,7 +160,7 @@ def test_the_walk_sees_the_code() -> None:
 NAMES = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in MODULES}
 
 
-def room_of(path: str) -> str:
+def room_of(path):
     """Return the room of a module: its folder, or itself where it lies at the top or is a package's face."""
     folder, _, name = path.rpartition("/")
     if name == "__init__.py":
@@ -168,7 +168,7 @@ def room_of(path: str) -> str:
     return path.removesuffix(".py") if folder in TOPS else folder
 
 
-def _targets(name: str) -> str | None:
+def _targets(name):
     """Return the module that an imported name is, or is defined in; None if it is not ours."""
     while name:
         if name in NAMES:
@@ -177,9 +177,9 @@ def _targets(name: str) -> str | None:
     return None
 
 
-def _arrows() -> dict[tuple[str, str], list[str]]:
+def _arrows():
     """Return the imports between rooms: (importing, imported) -> modules."""
-    arrows: dict[tuple[str, str], list[str]] = {}
+    arrows = {}
     for path, source in MODULES.items():
         for name in _imports(source):
             target = _targets(name)
@@ -188,11 +188,11 @@ def _arrows() -> dict[tuple[str, str], list[str]]:
     return arrows
 
 
-def test_every_room_has_its_floor() -> None:
+def test_every_room_has_its_floor():
     assert {room_of(path) for path in MODULES} == set(ROOMS)
 
 
-def test_imports_between_rooms_run_downward() -> None:
+def test_imports_between_rooms_run_downward():
     floor = {room: number for number, room in enumerate(ROOMS)}
     upward = {
         f"{importing} -> {imported}": lines[:3]
@@ -202,7 +202,7 @@ def test_imports_between_rooms_run_downward() -> None:
     assert upward == {}
 
 
-def test_rooms_are_small() -> None:
+def test_rooms_are_small():
     modules = [path for path in MODULES if not path.endswith("__init__.py")]
     folders = {path.rpartition("/")[0] for path in modules}
     counts = {folder: sum(path.rpartition("/")[0] == folder for path in modules) for folder in folders}
@@ -210,19 +210,19 @@ def test_rooms_are_small() -> None:
 
 
 @pytest.mark.parametrize("library", PLACES)
-def test_libraries_are_imported_in_their_places_only(library: str) -> None:
+def test_libraries_are_imported_in_their_places_only(library):
     users = [m for m, path in MODULES.items() if any(_below(name, library) for name in _imports(path))]
     assert [m for m in users if not m.startswith(PLACES[library])] == []
 
 
-def test_evaluation_knows_no_solver_but_the_interface() -> None:
+def test_evaluation_knows_no_solver_but_the_interface():
     imports = [name for m in MODULES if m.startswith("distls/evaluation/") for name in _imports(MODULES[m])]
     interface = ("distls.solvers.solver", "distls.solvers.loop")
     assert [name for name in imports if _below(name, "distls.solvers") and not _below(name, *interface)] == []
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("distls/solvers/")])
-def test_solvers_know_no_machinery(module: str) -> None:
+def test_solvers_know_no_machinery(module):
     forbidden = ("dask", "distributed", "zarr", "numba", "llvmlite", "distls.execution.dask.dask_executor")
     assert [name for name in _imports(MODULES[module]) if _below(name, *forbidden)] == []
 
@@ -240,11 +240,11 @@ PRIVATE_OF_LIBRARIES = {
 _OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
 
 
-def _is_private(name: str) -> bool:
+def _is_private(name):
     return name.startswith("_") and not name.startswith("__") and name not in _OF_NAMED_TUPLES
 
 
-def _private_reads(tree: ast.Module) -> set[str]:
+def _private_reads(tree):
     """Return the private names that a module takes from others: imported, or attributes that it does not define."""
     own, read = set(), set()
     for node in ast.walk(tree):
@@ -271,11 +271,11 @@ def _private_reads(tree: ast.Module) -> set[str]:
         ("from distls import __version__\npair._replace(a=1)", set()),
     ],
 )
-def test_private_reads_are_found(text: str, expected: set[str]) -> None:
+def test_private_reads_are_found(text, expected):
     assert _private_reads(ast.parse(text)) == expected
 
 
-def test_no_private_name_is_read_from_outside_its_module() -> None:
+def test_no_private_name_is_read_from_outside_its_module():
     found = {
         (path, name)
         for path, file in MODULES.items()
@@ -284,7 +284,7 @@ def test_no_private_name_is_read_from_outside_its_module() -> None:
     assert found == PRIVATE_OF_LIBRARIES
 
 
-def _loaded_after(statement: str, *names: str) -> list[str]:
+def _loaded_after(statement, *names):
     """Return those of `names` that a fresh process has loaded after `statement`."""
     code = f"import sys\n{statement}\nprint(*(n for n in {names!r} if n in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -292,7 +292,7 @@ def _loaded_after(statement: str, *names: str) -> list[str]:
     return ran.stdout.split()
 
 
-def test_a_worker_does_not_load_the_driver() -> None:
+def test_a_worker_does_not_load_the_driver():
     heavy = (
         "sklearn",
         "dask",
@@ -317,7 +317,7 @@ def test_a_worker_does_not_load_the_driver() -> None:
     assert _loaded_after("import " + ", ".join(f"distls.workers.{task}" for task in tasks), *heavy) == []
 
 
-def test_importing_distls_is_lazy() -> None:
+def test_importing_distls_is_lazy():
     heavy = (
         "numpy", "msgspec", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting",
     )  # fmt: skip
@@ -327,19 +327,19 @@ def test_importing_distls_is_lazy() -> None:
     ]
 
 
-def test_the_command_line_loads_its_machinery_late() -> None:
+def test_the_command_line_loads_its_machinery_late():
     # it loads with every `dask` command
     heavy = ("zarr", "numba", "sklearn", "distls.training.fitting", "distls.memory_plan")
     assert _loaded_after("import distls.cli", *heavy) == []
 
 
-def test_a_prediction_loads_no_solver() -> None:
+def test_a_prediction_loads_no_solver():
     heavy = ("zarr", "sklearn", "distls.solvers.solver", "distls.columns.sharding")
     modules = "distls.prediction.predict, distls.ingestion.ingest, distls.cli.progress"
     assert _loaded_after(f"import {modules}", *heavy) == []
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error():
     import distls
 
     with pytest.raises(AttributeError, match="has no attribute 'fitt'"):

@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent / "outside"
 
 
-def test_a_package_of_its_own_passes_the_suites(tmp_path: Path) -> None:
+def test_a_package_of_its_own_passes_the_suites(tmp_path):
     for name in ("toys.py", "test_toys.py"):
         shutil.copy(PACKAGE / name, tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")

@@ -12,36 +12,36 @@ ROOT = Path(__file__).resolve().parents[1]
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 
 
-def _python_folders() -> dict[str, Path]:
+def _python_folders():
     """Return each folder with Python files by the package it must be."""
     folders = {path.parent for path in (ROOT / "distls").rglob("*.py")}
     return {".".join(folder.relative_to(ROOT).parts): folder for folder in sorted(folders)}
 
 
-def test_every_python_folder_is_a_listed_package() -> None:
+def test_every_python_folder_is_a_listed_package():
     assert set(SETUPTOOLS["packages"]) == set(_python_folders())
 
 
-def test_every_package_has_an_init_file() -> None:
+def test_every_package_has_an_init_file():
     assert [str(f) for f in _python_folders().values() if not (f / "__init__.py").is_file()] == []
 
 
-def test_the_package_has_no_links() -> None:
+def test_the_package_has_no_links():
     assert [path for path in (ROOT / "distls").rglob("*") if path.is_symlink()] == []
 
 
 @pytest.mark.parametrize("name", ["storage", "workers"])
-def test_the_top_level_links_into_the_package(name: str) -> None:
+def test_the_top_level_links_into_the_package(name):
     link = ROOT / name
     assert link.is_symlink()
     assert link.readlink() == Path("distls", name)
 
 
-def _sources() -> list[Path]:
+def _sources():
     return sorted(path for name in ("distls", "tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
 
 
-def _imported(path: Path) -> set[str]:
+def _imported(path):
     """Return the packages that a file imports by their full names."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -52,12 +52,12 @@ def _imported(path: Path) -> set[str]:
     return imported
 
 
-def test_no_bare_import_of_workers_or_storage() -> None:
+def test_no_bare_import_of_workers_or_storage():
     bare = [str(path) for path in _sources() if _imported(path) & {"workers", "storage"}]
     assert bare == [], "import distls.workers or distls.storage instead"
 
 
-def test_entry_points_name_the_command() -> None:
+def test_entry_points_name_the_command():
     (console,) = entry_points(group="console_scripts", name="distls")
     assert callable(console.load())
     (plugin,) = entry_points(group="dask_cli", name="distls")

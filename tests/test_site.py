@@ -22,7 +22,7 @@ PAGES = {
 }
 
 
-def _children(page: str) -> set[str]:
+def _children(page):
     """Return the pages that the tables of contents of a page name."""
     folder = (DOCS / page).parent
     found = set()
@@ -35,7 +35,7 @@ def _children(page: str) -> set[str]:
     return found
 
 
-def test_every_page_is_in_the_tree() -> None:
+def test_every_page_is_in_the_tree():
     reached, left = set(), ["index"]
     while left:
         page = left.pop()
@@ -47,20 +47,20 @@ def test_every_page_is_in_the_tree() -> None:
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
-def test_links_to_made_pages_lead_somewhere(page: str) -> None:
+def test_links_to_made_pages_lead_somewhere(page):
     made = {"generated/gallery/index", *(f"generated/gallery/{path.stem}" for path in EXAMPLES)}
     for target in re.findall(r"\{doc\}`[^<`]*<([^>]+)>`", PAGES[page].read_text("utf-8")):
         path = (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS).as_posix()
         assert path in made | set(PAGES), target
 
 
-def test_every_picture_is_shown() -> None:
+def test_every_picture_is_shown():
     text = "".join(path.read_text("utf-8") for path in [*PAGES.values(), ROOT / "README.md"])
     assert [path.name for path in (DOCS / "images").iterdir() if f"images/{path.name}" not in text] == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_have_a_title_a_plot_and_use_public_names(example: Path) -> None:
+def test_examples_have_a_title_a_plot_and_use_public_names(example):
     text = example.read_text("utf-8")
     assert re.match(r'"""\n(.+)\n=+\n\n', text)
     assert "plt.show()" in text
@@ -73,7 +73,7 @@ def test_examples_have_a_title_a_plot_and_use_public_names(example: Path) -> Non
     assert used <= set(distls.__all__)
 
 
-def test_the_api_page_has_every_public_name() -> None:
+def test_the_api_page_has_every_public_name():
     listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.rst").read_text("utf-8"), re.MULTILINE))
     assert set(distls.__all__) - {"__version__"} <= listed
     for name in listed - set(distls.__all__):
@@ -81,7 +81,7 @@ def test_the_api_page_has_every_public_name() -> None:
         assert hasattr(importlib.import_module(module), attribute), name
 
 
-def test_the_build_is_the_documented_one() -> None:
+def test_the_build_is_the_documented_one():
     for name in (
         "README.md",
         "CONTRIBUTING.md",
@@ -94,7 +94,7 @@ def test_the_build_is_the_documented_one() -> None:
     assert {"/docs/_build/", "/docs/generated/"} <= set(ignored)
 
 
-def test_drawings_are_those_of_their_script(tmp_path: Path) -> None:
+def test_drawings_are_those_of_their_script(tmp_path):
     spec = importlib.util.spec_from_file_location("drawings", DOCS / "drawings.py")
     drawings = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(drawings)

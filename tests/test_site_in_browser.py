@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_helpers import Tab, browser
+from browser_helpers import browser
 from helpers import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +40,7 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The built site; examples are not run."""
     pytest.importorskip("sphinx", reason="pip install '.[docs]' to build the site")
     out = tmp_path_factory.mktemp("site")
@@ -62,12 +61,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
+def tab():
     with browser() as opened:
         yield opened
 
 
-def _open(tab: Tab, page: Path, width: int, *, dark: bool = False) -> None:
+def _open(tab, page, width, *, dark=False):
     """Show a page of the site, and find nothing said in the console."""
     tab.said.clear()
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -82,7 +81,7 @@ def _open(tab: Tab, page: Path, width: int, *, dark: bool = False) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_whole_at_every_width(site: Path, tab: Tab, page: str, width: int) -> None:
+def test_a_page_is_whole_at_every_width(site, tab, page, width):
     _open(tab, site / f"{page}.html", width)
     assert tab.value("document.documentElement.scrollWidth") <= width
     assert tab.value(CUT_OFF) == 0
@@ -91,7 +90,7 @@ def test_a_page_is_whole_at_every_width(site: Path, tab: Tab, page: str, width: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_dark_where_the_reader_asks_for_it(site: Path, tab: Tab, page: str) -> None:
+def test_a_page_is_dark_where_the_reader_asks_for_it(site, tab, page):
     _open(tab, site / f"{page}.html", 400, dark=True)
     assert tab.value("document.documentElement.dataset.theme") == "dark"
     ground, words = tab.value(f"['body', 'article p'].map({LIGHTNESS})")
@@ -102,7 +101,7 @@ def test_a_page_is_dark_where_the_reader_asks_for_it(site: Path, tab: Tab, page:
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("page", ["index", "measured", "guides/recipes"])
-def test_a_page_is_read_by_the_keys(site: Path, tab: Tab, page: str, width: int) -> None:
+def test_a_page_is_read_by_the_keys(site, tab, page, width):
     _open(tab, site / f"{page}.html", width)
     tab.press("Tab")
     assert "main content" in tab.focused()["text"]

@@ -3,7 +3,6 @@
 import ast
 import io
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,36 +13,36 @@ MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_A_KERNEL = 400, 40, 62
 # of lines with nothing but a comment per 100 lines, and of modules of workers and solvers that cite a source
 LEAST_COMMENTS, LEAST_CITING = 4.0, 80
 
-LONG_FILES: dict[str, str] = {}  # file -> why it is longer
+LONG_FILES = {}  # file -> why it is longer
 # what numba compiles is one function where others would be several
 KERNEL_DECORATORS = {"kernel", "elementwise", "helper", "elementwise_helper", "inlined"}
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
-def _sources() -> Iterator[Path]:
+def _sources():
     yield from sorted((ROOT / "distls").rglob("*.py"))
 
 
-def _code_lines(text: str) -> set[int]:
+def _code_lines(text):
     """Return the numbers of lines with code: no comment, no blank."""
-    lines: set[int] = set()
+    lines = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT and token.type != tokenize.COMMENT:
             lines |= set(range(token.start[0], token.end[0] + 1))
     return lines
 
 
-def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+def _body(function):
     """Return the statements after the docstring."""
     documented = ast.get_docstring(function, clean=False) is not None
     return function.body[1:] if documented else function.body
 
 
-def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_kernel(function):
     return any(isinstance(d, ast.Name) and d.id in KERNEL_DECORATORS for d in function.decorator_list)
 
 
-def test_files_are_short_or_listed_with_their_reason() -> None:
+def test_files_are_short_or_listed_with_their_reason():
     long = {
         path.relative_to(ROOT).as_posix()
         for path in _sources()
@@ -52,7 +51,7 @@ def test_files_are_short_or_listed_with_their_reason() -> None:
     assert long == set(LONG_FILES)
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short():
     found = []
     for path in _sources():
         text = path.read_text(encoding="utf-8")
@@ -67,7 +66,7 @@ def test_functions_are_short() -> None:
 
 
 @pytest.mark.slow
-def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_numbers_of_the_house_are_printed(capsys):
     import house_numbers
 
     house_numbers.main()
@@ -78,7 +77,7 @@ def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]
     assert printed["lines"] == str(lines)
 
 
-def test_comments_say_why_and_what_is_published_is_cited() -> None:
+def test_comments_say_why_and_what_is_published_is_cited():
     import house_numbers
 
     rows = house_numbers.word_rows(house_numbers.test_layers.MODULES)
@@ -86,7 +85,7 @@ def test_comments_say_why_and_what_is_published_is_cited() -> None:
     assert int(str(rows["workers and solvers that cite a source"]).split()[0]) >= LEAST_CITING
 
 
-def test_comments_and_citations_are_told_from_others() -> None:
+def test_comments_and_citations_are_told_from_others():
     import house_numbers
 
     text = "# mypy: strict\n# why\nx = 1  # what\n# ---- rows\n    # why not\n#\n"

@@ -3,8 +3,6 @@
 Imports of the machinery stand inside the commands: this package loads with every ``dask`` command.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import NoReturn
 

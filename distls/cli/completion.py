@@ -1,7 +1,5 @@
 """`distls completion` and `distls man`: what the shell completes, and the manual page, both made from the parser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -1,7 +1,5 @@
 """A data set on one line. Apart from the text of runs, so that ingest need not load what trains and evaluates them."""
 
-from __future__ import annotations
-
 from distls.execution.memory_budget import human
 from distls.facts import counted
 from distls.storage.dataset.column_shards import ColumnShards

@@ -1,7 +1,5 @@
 """`distls demo`: the complete workflow on generated data."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import time

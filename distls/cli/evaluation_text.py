@@ -1,7 +1,5 @@
 """Text output of the command line about evaluations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

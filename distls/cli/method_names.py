@@ -1,7 +1,5 @@
 """Methods on the command line: their names in the help, and completed by a shell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

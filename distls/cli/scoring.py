@@ -1,7 +1,5 @@
 """Commands that use a model."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`distls train`: ingest, fit and evaluate in one command."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

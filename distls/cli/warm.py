@@ -1,7 +1,5 @@
 """`distls warm`: kernels are compiled before anybody waits for them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ shards, of about equal size; each shard is assembled from one range of every gro
 rename. Files are whole or absent, so that the same call resumes a killed one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

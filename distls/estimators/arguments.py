@@ -1,7 +1,5 @@
 """The arguments of estimators as scikit-learn's take them: rows of any type of numbers, weights, seeds, data sets."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Mapping

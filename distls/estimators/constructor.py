@@ -1,7 +1,5 @@
 """Constructors and documentation of estimators, made of the parameters of their methods."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence

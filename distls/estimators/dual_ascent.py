@@ -1,7 +1,5 @@
 """Scikit-learn-style estimators of dual coordinate ascent: the optimum, to a relative duality gap."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -64,7 +62,8 @@ class _DualAscent(DatasetEstimator):
 
     def _fit_few(self, dataset: Dataset, labels: NDArray[Any] | None) -> bool:
         """Find the optimum of few rows as those of an array, once a recipe has made them numbers; else return False."""
-        meta, given, n_classes = dataset.meta, self._params(labels), 0 if labels is None else len(labels)
+        meta, n_classes = dataset.meta, 0 if labels is None else len(labels)
+        self._params(labels)  # which refuses what cannot be
         if not self._may_fit_here(np.empty(0)) or bool(n_classes) == (meta.target == "continuous"):
             return False
         form = loss_form(self._loss_of(), meta.target, n_classes)
@@ -75,16 +74,11 @@ class _DualAscent(DatasetEstimator):
         y, sample = np.concatenate([part.y for part in parts]), None
         if meta.weighted:
             sample = np.concatenate([part.sample_weight for part in parts])
-        codes = y if n_classes else np.zeros(len(y), np.int32)
-        weights = row_weights(codes, sample, given.get("class_weight"))
         columns = self.n_features_in_  # those of the frame, not of its features
-        problem = self._solved_here(X, y, weights, given, self._loss_of(), n_classes)
-        if problem is None:
+        if not self._solved_here(X, y, sample, labels):
             return False
         self.n_features_in_ = columns
         self._keep(replace(self.model_, **source_of(dataset)))
-        if n_classes and sample is None:
-            self._warn_of_guessing(problem)
         return True
 
     def _may_fit_here(self, X: Any) -> bool:
@@ -98,12 +92,15 @@ class _DualAscent(DatasetEstimator):
         """Return alpha; `total` is the sum of the rows' weights."""
         return float(params["alpha"])
 
-    def _solved_here(
-        self, X: Any, y: NDArray[Any], weights: Any, given: dict[str, Any], loss: str, n_classes: int
-    ) -> RowsInMemory | None:
-        """Find and keep the optimum of few dense rows in memory; None for what is left to dual ascent."""
+    def _solved_here(self, X: Any, y: NDArray[Any], sample_weight: Any, labels: NDArray[Any] | None) -> bool:
+        """Find and keep the optimum of few dense rows in memory; return False for what is left to dual ascent."""
+        if not self._may_fit_here(X):
+            return False
+        given, loss, n_classes = self._params(labels), self._loss_of(), 0 if labels is None else len(labels)
+        codes = y if n_classes else np.zeros(len(y), np.int32)
+        weights = row_weights(codes, sample_weight, given.get("class_weight"))
         if weights is None or given["dtype"] != "float64":
-            return None
+            return False
         alpha = self._strength(float(weights.sum()), given)
         target: TargetKind = "class" if n_classes else "continuous"
         form = loss_form(loss, target, n_classes)
@@ -112,7 +109,7 @@ class _DualAscent(DatasetEstimator):
             output_count(form, n_classes, y.shape[-1]), alpha, given["fit_intercept"],
         )  # fmt: skip
         if not is_solved(problem):
-            return None
+            return False
         penalty: dict[str, Any] = {"penalty": PLAIN_PENALTY, "l1_ratio": None}
         if self.l1_ratio == 0.0:
             found = find_optimum(problem, float(self.tol))
@@ -120,7 +117,7 @@ class _DualAscent(DatasetEstimator):
             found = elastic_net_optimum(problem, self.l1_ratio, float(self.tol))
             penalty = {"penalty": "elasticnet", "l1_ratio": self.l1_ratio}
         if found is None:
-            return None
+            return False
         params = {**given, "loss": loss, "alpha": alpha, **penalty}
         # as of a data set of these rows
         wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
@@ -132,7 +129,9 @@ class _DualAscent(DatasetEstimator):
         self._keep(model)
         self._gap, self.n_features_in_ = found.gap, X.shape[1]
         self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
-        return problem
+        if n_classes and sample_weight is None:
+            self._warn_of_guessing(problem)
+        return True
 
     @property
     def dual_gap_(self) -> float | None:
@@ -204,16 +203,9 @@ class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        if not self._may_fit_here(X):
-            return False
-        given = self._params(classes)
-        weights = row_weights(codes, sample_weight, given["class_weight"])
-        problem = self._solved_here(X, codes.astype(np.int32), weights, given, self._loss_of(), len(classes))
-        if problem is None:
+        if not self._solved_here(X, codes.astype(np.int32), sample_weight, classes):
             return False
         self.classes_ = classes
-        if sample_weight is None:
-            self._warn_of_guessing(problem)
         return True
 
     def _warn_of_guessing(self, problem: RowsInMemory) -> None:
@@ -278,11 +270,10 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        given = self._params(None)
-        if not self._mixed and self._may_fit_here(X):
-            numbers = np.asarray(y, np.float64).reshape(len(y), -1)
-            weights = row_weights(np.zeros(len(y), np.int32), sample_weight, None)
-            if self._solved_here(X, numbers, weights, given, self.loss, 0) is not None:
+        self._params(None)  # which refuses what cannot be
+        if not self._mixed:
+            numbers = np.asarray(y, np.float64).reshape(len(y), -1) if self._may_fit_here(X) else y
+            if self._solved_here(X, numbers, sample_weight, None):
                 self._single = np.ndim(y) == 1
                 return self
         return super()._fit_numbers(X, y, sample_weight, dtype)

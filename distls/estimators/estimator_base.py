@@ -1,7 +1,5 @@
 """Base of the scikit-learn-style estimators: `fit` and scores for arrays, dask arrays and datasets."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import inspect

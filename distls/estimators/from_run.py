@@ -1,7 +1,5 @@
 """The estimator of a run that the command line, or `distls.fit`, has trained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.estimators.dual_ascent import DualLinearSVC, DualLogisticRegression, DualRidge

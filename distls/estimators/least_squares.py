@@ -1,7 +1,5 @@
 """Scikit-learn-style estimators of the least-squares methods: thin wrappers of `fit`."""
 
-from __future__ import annotations
-
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier
 from distls.estimators.optional_parts import LinearCoefficients

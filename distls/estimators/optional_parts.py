@@ -1,7 +1,5 @@
 """Parts that some estimators have: methods of losses with probabilities, weights in scikit-learn's orientation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import MethodType
 from typing import Any

@@ -1,7 +1,5 @@
 """Base of estimators with `partial_fit`: a stream of rows, and the model so far."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Self
 

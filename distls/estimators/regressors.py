@@ -1,7 +1,5 @@
 """Scikit-learn-style regressors: one number a row, or several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Scikit-learn-style estimators of sparse models: thin wrappers around `fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Scikit-learn-style classifiers of the stochastic methods: thin wrappers around `fit` and its streams."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

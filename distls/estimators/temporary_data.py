@@ -1,7 +1,5 @@
 """Folders for the data sets that estimators make of arrays."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -1,7 +1,5 @@
 """Calibration of a model's probabilities on rows that were held out."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence

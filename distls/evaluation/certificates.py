@@ -1,7 +1,5 @@
 """Certificates of a fit: upper bounds of its distance from the optimum (docs/notation.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

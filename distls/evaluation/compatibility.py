@@ -1,7 +1,5 @@
 """Whether a model can score a data set: widths, transforms, names, kinds of targets, classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evaluation of a model on labelled data: a data set, or source files ingested for it."""
 
-from __future__ import annotations
-
 import csv
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """The evaluation of a fit in progress: objective and certificate on its data, error on others."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

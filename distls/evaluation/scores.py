@@ -1,7 +1,5 @@
 """Predictions reduced to sums over all rows of a data set, each row exactly once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ A threshold moves the intercept, and the calibration of the probabilities back b
 of a score, here or in another program, then honours it, and no probability changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

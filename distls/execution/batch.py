@@ -6,8 +6,6 @@ read (`distls.workers.rounds.task`), and each gets what it would have alone. An 
 caller's thread, is raised in every fit at what it awaits.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence

@@ -1,7 +1,5 @@
 """The interface between solvers and the machines they run on; one conformance suite tests every implementation."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar

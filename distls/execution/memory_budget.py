@@ -1,7 +1,5 @@
 """Memory of workers; sizes in bytes as text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass

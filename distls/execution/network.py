@@ -7,8 +7,6 @@ Otherwise further tasks merge those of neighbours, each on a worker that holds s
 for the driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reads of all rows of a data set, each exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Everything in this process, in order: the default of the Python estimators, and what most tests use."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Source files in place of a dataset: ingested like a model's training data into a temporary folder."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ stored rows are hard links to the files of both; it takes the name in one step, 
 that before or that after.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

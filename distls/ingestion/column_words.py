@@ -1,7 +1,5 @@
 """Names of the columns of hashed text: the most frequent word of each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.ingestion.schema import Survey

@@ -1,7 +1,5 @@
 """The metadata of the data set that an ingest writes, and what is to be said of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fit the transform ``impute`` on the training rows: medians, means, most frequent values, columns with gaps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce

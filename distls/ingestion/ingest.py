@@ -1,7 +1,5 @@
 """The public function `ingest`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

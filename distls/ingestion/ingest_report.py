@@ -1,7 +1,5 @@
 """The result of an ingest, as its caller gets it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

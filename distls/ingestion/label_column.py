@@ -1,7 +1,5 @@
 """Find the column of labels by its name, where nobody names it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

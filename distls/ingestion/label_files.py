@@ -4,8 +4,6 @@ The driver reads them once and stores the tables in the staging area. That takes
 its peak, and the distinct labels; workers map the tables into memory.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from array import array

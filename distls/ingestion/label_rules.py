@@ -1,7 +1,5 @@
 """The rules of an ingest about labels and rows: their tables for workers, and what is reported of them."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Sequence

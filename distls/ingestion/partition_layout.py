@@ -1,7 +1,5 @@
 """Stage 2 of an ingest: the held-out rows, the boundaries of partitions, and the numbers of rows in their files."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Plan an ingest: recognise the sources, and compare the plan with that of an unfinished ingest."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ needs all of the input, is decided here (stage 2). Runs of buckets become partit
 written last. Staged files and partitions are whole or absent, so that the same call resumes a killed ingest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stage 2 of an ingest: classes, width and base, which need all of the input."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

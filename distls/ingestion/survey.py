@@ -1,7 +1,5 @@
 """Stage 0 of an ingest of tables: the survey of the columns, merged in the order of the items."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Choose the transforms of an ingest, fit them on its training rows, or take them over from other data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce

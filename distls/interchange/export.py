@@ -1,7 +1,5 @@
 """`export`: a model in the format of another program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

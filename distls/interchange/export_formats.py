@@ -1,7 +1,5 @@
 """The formats of exports by name: who writes each, and what a program that reads it makes of a model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Models of other programs as models of ours, to predict with or to start a fit from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model as weights of its source's columns: what all formats of other programs have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

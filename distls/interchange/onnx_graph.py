@@ -1,7 +1,5 @@
 """Models as ONNX graphs: transforms, scores, and labels with probabilities."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models as LIBLINEAR's model file, a table of weights, or a file of NumPy arrays."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

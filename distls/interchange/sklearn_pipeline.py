@@ -1,7 +1,5 @@
 """Models as scikit-learn pipelines: hashing or categories, transforms, and a linear model with our weights."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Models of Vowpal Wabbit: written in its binary format by its own Python package, read from that and from text."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Methods of sparse multi-class models: block coordinate descent, and proximal gradient steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Stochastic dual coordinate ascent: the optimum of problems with an l2 penalty, with a duality gap."""
 
-from __future__ import annotations
-
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (

@@ -1,7 +1,5 @@
 """The methods of the least-squares paper: generalised, calibrated and stagewise least squares."""
 
-from __future__ import annotations
-
 from distls.methods.default_losses import OF_CLASSES
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (

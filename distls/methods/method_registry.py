@@ -1,7 +1,5 @@
 """The methods by name: one vocabulary, described in docs/notation.md."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parsers of parameter values, and the parameters that several methods share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The method and the parameters of a fit for which none were chosen (docs/decisions/0025)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

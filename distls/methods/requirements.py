@@ -1,7 +1,5 @@
 """What methods require of the losses and penalties that they train with; the registries answer."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The stochastic methods, each with its parameters."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from distls.methods import default_losses

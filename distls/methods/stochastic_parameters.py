@@ -1,7 +1,5 @@
 """Parameters that several stochastic methods share: rows and lanes, the size of steps, averaging."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.methods.method import Parameter

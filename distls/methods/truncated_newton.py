@@ -1,7 +1,5 @@
 """Truncated Newton: the optimum of smooth problems, in passes that do not depend on the number of machines."""
 
-from __future__ import annotations
-
 from distls.methods.default_losses import OF_CLASSES, OF_LABELS, OF_NUMBERS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (

@@ -4,8 +4,6 @@ A round is a number of reductions, each of which sends, returns, merges and sche
 every thread processes its lanes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -45,7 +43,7 @@ _HOPS = 4
 TASK_SECONDS = 2e-3
 LANE_SECONDS = 2e-4
 MERGE_RATE = 1e9
-SCHEDULER_BYTES = 150 * MIB
+SCHEDULER_BYTES = 175 * MIB
 SCHEDULER_WORKER_BYTES = MIB
 SCHEDULER_TASK_BYTES = 2**15
 

@@ -1,7 +1,5 @@
 """`plan`: the memory plan of a fit, and its seconds from timing one partition."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Comparison of runs: what they were asked, how far their weights are apart, on which rows they disagree."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

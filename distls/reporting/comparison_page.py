@@ -1,7 +1,5 @@
 """The HTML page of a comparison of runs."""
 
-from __future__ import annotations
-
 from distls.facts import Fact
 from distls.reporting.comparison import Comparison
 from distls.reporting.comparison_text import Table, agreement_facts, tables

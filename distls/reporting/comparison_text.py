@@ -1,7 +1,5 @@
 """A comparison as tables, and as lines of text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

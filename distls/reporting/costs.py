@@ -1,7 +1,5 @@
 """Where the seconds and the memory of a run went, from its rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

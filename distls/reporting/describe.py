@@ -1,7 +1,5 @@
 """The JSON of `distls info` for a data set, a run or a model, and its text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

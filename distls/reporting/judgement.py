@@ -1,7 +1,5 @@
 """How a model does on a data set: totals, classes, what is taken for what, and how far probabilities can be trusted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any

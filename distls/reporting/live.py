@@ -1,7 +1,5 @@
 """A report that follows a run: a page of this machine, which loads itself again while the run trains."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any

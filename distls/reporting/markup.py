@@ -1,7 +1,5 @@
 """HTML in which every text is escaped unless it was made here: names in it may come from untrusted data."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Sequence
 

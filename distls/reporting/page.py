@@ -1,7 +1,5 @@
 """One self-contained HTML page: styles, scripts and plots inside, and a policy that forbids everything else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tables of a report, as HTML: facts, settings tried, classes, the confusion matrix, strongest features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plots of a report, drawn with Bokeh; legends and captions are HTML around them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which plots a run has: of its rounds, and of the settings that it tried."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The HTML page of a run's report, section by section."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.evaluation.metrics import Evaluation, RegressionEvaluation, r2_text
@@ -83,16 +81,19 @@ def _head(report: Report) -> Markup:
     record = report.record
     loss = record.model.loss if record.model is not None else record.params.get("loss")
     what = record.config.method if loss is None else f"{record.config.method} ({loss})"
-    ended = _ENDED.get(record.status["status"], record.status["status"])
-    lead = f"{what} on {_last(record.config.dataset)}: {ended}."
+    lead = f"{what} on {_last(record.config.dataset)}: {_ended(record)}."
     return joined([
         tag("p", "distls report", class_="kind"), tag("h1", record.path.name), tag("p", lead, class_="lead"),
     ])  # fmt: skip
 
 
-def _ended(status: str) -> str:
-    said = _ENDED.get(status, status)
-    return said if status in ("CONVERGED", said) else f"{said} ({status})"
+def _ended(record: RunRecord, *, with_code: bool = False) -> str:
+    status: str = record.status["status"]
+    limit, said = record.config.passes, _ENDED.get(status, status)
+    # a method may end for a reason of its own
+    if status == "MAX_PASSES" and limit is not None and record.status["passes"] < (1 - 1e-9) * limit:
+        said = "ended for the reason that its note gives"
+    return f"{said} ({status})" if with_code and status not in ("CONVERGED", said) else said
 
 
 def _last(path: str) -> str:
@@ -141,7 +142,7 @@ def _asked(record: RunRecord) -> Markup:
 
 def _found(report: Report) -> Markup:
     status, model = report.record.status, report.record.model
-    rows: list[tuple[str, object]] = [("status", _ended(status["status"]))]
+    rows: list[tuple[str, object]] = [("status", _ended(report.record, with_code=True))]
     if status.get("objective") is not None:
         fact = objective_fact(status)
         rows.append(("objective", f"{fact.value:.8g}, {fact.about or 'no certificate'}"))

@@ -1,7 +1,5 @@
 """The contents of a run folder, read once for a report: request, status, rounds, settings tried, model."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report of a run: everything it knows about itself and, on labelled data, what its model does; JSON or a page."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """The features that a model gives the largest weights, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows in memory to the rows that a model scores: hashing, categories, column names and transforms of its training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Reads of row partitions that are reduced to `BlockSums`, and the report of such a round."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 

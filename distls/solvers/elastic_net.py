@@ -5,8 +5,6 @@ know which weights are zero and the signs of the others, and with these known th
 system (the active sets of Osborne, Presnell and Turlach 2000). The gap is proven, as everywhere.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

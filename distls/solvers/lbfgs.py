@@ -9,8 +9,6 @@ dual point is at the gradients of the losses, so the weights are as good as they
 own coordinates. All of it is NumPy's and SciPy's: nothing has to be compiled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

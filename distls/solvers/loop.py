@@ -1,7 +1,5 @@
 """The loop that drives every solver: limits, checks for non-finite values, evaluation, callbacks, interrupts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -1,7 +1,5 @@
 """Nesterov's momentum (1983), for the solvers that accelerate their steps, as Beck and Teboulle (2009) have it."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -1,7 +1,5 @@
 """The interface of solvers: a few methods over an explicit state; `loop.py` owns everything else."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields

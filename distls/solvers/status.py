@@ -1,7 +1,5 @@
 """How a fit stands, and the records that say so: apart from solvers, so that reading a run loads no kernels."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The model that a fit starts from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

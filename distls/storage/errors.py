@@ -1,7 +1,5 @@
 """Errors raised on purpose, one class per kind of failure; a message says what failed, where, and what to do."""
 
-from __future__ import annotations
-
 from distls.facts import said
 
 

@@ -4,8 +4,6 @@ Containers and batch systems limit processes by control groups: files below /sys
 version 1 a tree for each kind of limit. A limit anywhere between a process's group and the root holds for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

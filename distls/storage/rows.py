@@ -3,8 +3,6 @@
 Rows and columns, sparse and dense, are NamedTuples of arrays, which numba accepts as arguments and dispatches on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

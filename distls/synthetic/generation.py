@@ -1,7 +1,5 @@
 """`generate`: seeded synthetic datasets of the papers' shapes, written partition by partition in parallel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

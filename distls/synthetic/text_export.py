@@ -1,7 +1,5 @@
 """Export of a sparse dataset as text, for the demonstration and for other programs in benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from distls.execution.executor import Executor

@@ -1,7 +1,5 @@
 """What every executor promises: results in the order of items, merged in one fixed tree, errors as they are."""
 
-from __future__ import annotations
-
 import operator
 import os
 from functools import partial

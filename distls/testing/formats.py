@@ -1,7 +1,5 @@
 """What every source format promises: the rows of its files, with the same bits whatever reads them and after a kill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple

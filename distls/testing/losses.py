@@ -1,7 +1,5 @@
 """What every loss promises: slopes that are its derivatives, row functions that agree with its NumPy form."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """What every penalty promises: a prox that is the minimum, values that add up over rows, a dual bound that is one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

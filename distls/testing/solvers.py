@@ -1,7 +1,5 @@
 """What every method promises: the same bits with any executor and cache, and after stop and resume."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 from pathlib import Path

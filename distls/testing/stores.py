@@ -1,7 +1,5 @@
 """What every place for files promises, on a disk or in an object store: what the formats of the package ask of it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Callbacks of a fit: records, the event log, checkpoints, a line a round."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

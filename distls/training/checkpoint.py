@@ -1,7 +1,5 @@
 """Checkpoints: where a fit stands after a round, as a bundle. The end of a fit is one of them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

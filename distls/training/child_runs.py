@@ -1,7 +1,5 @@
 """Child runs: the fits of a run of several settings, as many at each read as share the fewest reads."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The facts of a fit, from what a round, a run's status or a result records: progress, objective and bound, errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from distls.clock import parts_text

@@ -1,7 +1,5 @@
 """Warnings about a fit that has ended: it is far from the optimum, or no better than guessing."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple

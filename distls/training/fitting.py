@@ -1,7 +1,5 @@
 """`fit` and `resume`: from a method's name and a dataset to a published model."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`train`: from source files to a model and its error, in one call."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The last fit of a selection: the chosen setting, on the training and the held-out rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """Regularization paths: fits by decreasing alpha, each warm-started from the model of the one before."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The configuration of a run, ``config.json``: what was asked for, and the digests by which it is known again."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from functools import cache

@@ -3,8 +3,6 @@
 Each is a child run. Where a method's fits can share reads they do; else those of a path start from the one before.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The fit of one setting into its run folder, from its newest checkpoint if it has one."""
 
-from __future__ import annotations
-
 import functools
 import math
 import platform

@@ -1,7 +1,5 @@
 """Callbacks that pass the rounds of a fit on to MLflow and TensorBoard; both packages are optional."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

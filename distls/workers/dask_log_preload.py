@@ -1,7 +1,5 @@
 """Preloaded into the workers of a local cluster, whose stderr is the user's."""
 
-from __future__ import annotations
-
 import logging
 
 

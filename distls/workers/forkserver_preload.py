@@ -1,7 +1,5 @@
 """Imported once by the process that workers are forked from: what every worker would import and load itself."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 

@@ -1,14 +1,12 @@
 """A little data set in a folder that stands for the shared one, and the hash of what a fit makes of them."""
 
-from pathlib import Path
-
 import pytest
 from deploy_helpers import sha256_of
 from helpers import labelled_rows, printed, write_dataset
 
 
 @pytest.fixture(scope="session")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     """Sparse rows in a dozen partitions."""
     path = tmp_path_factory.mktemp("deploy") / "train"
     write_dataset(path, *labelled_rows(1_200, 300, 4))
@@ -16,7 +14,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def serial(train: Path) -> str:
+def serial(train):
     """Return the hash of the weights that the examples' fit has in one process."""
     run = train.parent / "serial"
     printed("fit", "mcid", train, run, "--executor", "serial", "--quiet")
@@ -24,7 +22,7 @@ def serial(train: Path) -> str:
 
 
 @pytest.fixture
-def shared(train: Path, tmp_path: Path) -> Path:
+def shared(train, tmp_path):
     """Return a folder with the data set in it, for what an example shares."""
     folder = tmp_path / "shared"
     folder.mkdir()

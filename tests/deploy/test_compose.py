@@ -1,8 +1,5 @@
 """deploy/compose.yaml: of the shape that the Compose specification gives, closed to the outside, and it trains."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from dask.utils import parse_bytes
 from deploy_helpers import DEPLOY, example, manifests, misfits, sha256_of
@@ -34,12 +31,12 @@ SPECIFIED = {"name": str, "services!": {str: SERVICE}, "volumes": {str: {}}}
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
+def compose():
     (document,) = manifests("compose.yaml")
     return {key: value for key, value in document.items() if not key.startswith("x-")}
 
 
-def test_the_file_is_as_specified(compose: dict[str, Any]) -> None:
+def test_the_file_is_as_specified(compose):
     assert misfits(compose, SPECIFIED) == []
     services = compose["services"]
     assert set(services) == {"scheduler", "worker", "job"}
@@ -51,7 +48,7 @@ def test_the_file_is_as_specified(compose: dict[str, Any]) -> None:
         assert named | {"shared"} == set(compose["volumes"])
 
 
-def test_nothing_is_published_beyond_loopback(compose: dict[str, Any]) -> None:
+def test_nothing_is_published_beyond_loopback(compose):
     ports = {name: service.get("ports", []) for name, service in compose["services"].items()}
     assert ports == {"scheduler": ["127.0.0.1:8787:8787"], "worker": [], "job": []}
     for service in compose["services"].values():
@@ -60,7 +57,7 @@ def test_nothing_is_published_beyond_loopback(compose: dict[str, Any]) -> None:
         assert service["read_only"] is True
 
 
-def test_a_worker_may_use_the_memory_of_its_container(compose: dict[str, Any]) -> None:
+def test_a_worker_may_use_the_memory_of_its_container(compose):
     worker = compose["services"]["worker"]
     given = worker["entrypoint"][worker["entrypoint"].index("--memory-limit") + 1]
     # Compose's gb are powers of two
@@ -69,7 +66,7 @@ def test_a_worker_may_use_the_memory_of_its_container(compose: dict[str, Any]) -
 
 
 @pytest.mark.slow
-def test_its_commands_train_the_same_weights(compose: dict[str, Any], shared: Path, serial: str) -> None:
+def test_its_commands_train_the_same_weights(compose, shared, serial):
     services = compose["services"]
     hosts = {"//scheduler:": "//127.0.0.1:", "/shared": str(shared)}
     with example(shared, hosts) as started:

@@ -11,13 +11,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"dask-core": "dask"}
 
 
-def bounds(requirement: str) -> tuple[str, frozenset[str]]:
+def bounds(requirement):
     found = re.fullmatch(r"([\w-]+)\s*(.*)", requirement)
     name = PARTS.get(found[1], found[1])
     return name, frozenset(filter(None, found[2].replace(" ", "").split(",")))
 
 
-def test_its_bounds_are_those_of_the_wheel() -> None:
+def test_its_bounds_are_those_of_the_wheel():
     recipe = yaml.safe_load((ROOT / "deploy/conda/recipe.yaml").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = dict(map(bounds, recipe["requirements"]["run"]))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +26,7 @@ class Step(NamedTuple):
     words: str
 
 
-def _steps() -> list[Step]:
+def _steps():
     text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
     steps, stage = [], -1
     for line in text.splitlines():
@@ -42,17 +41,17 @@ STEPS = _steps()
 FINAL = max(step.stage for step in STEPS)
 
 
-def _words(name: str, stage: int = FINAL) -> list[str]:
+def _words(name, stage=FINAL):
     return [step.words for step in STEPS if (step.stage, step.name) == (stage, name)]
 
 
-def _copied(stage: int) -> list[tuple[list[str], str]]:
+def _copied(stage):
     """Return sources and destination of what is copied from the checkout."""
     copies = [shlex.split(words) for words in _words("COPY", stage)]
     return [(words[:-1], words[-1]) for words in copies if not words[0].startswith("--from")]
 
 
-def test_instructions_are_known_and_the_base_is_plain_and_slim() -> None:
+def test_instructions_are_known_and_the_base_is_plain_and_slim():
     known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD"}
     assert {step.name for step in STEPS} <= known
     assert [step.words for step in STEPS if step.name == "FROM"] == [
@@ -61,7 +60,7 @@ def test_instructions_are_known_and_the_base_is_plain_and_slim() -> None:
     ]
 
 
-def test_what_is_copied_is_there_and_not_ignored() -> None:
+def test_what_is_copied_is_there_and_not_ignored():
     sources = [source for stage in (0, FINAL) for found, _ in _copied(stage) for source in found]
     assert [source for source in sources if not (ROOT / source).exists()] == []
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] not in ("", "#")]
@@ -69,7 +68,7 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
     assert sorted(sources) == sorted(rule[1:] for rule in rules if rule.startswith("!"))
 
 
-def test_nobody_is_root_and_nothing_is_secret() -> None:
+def test_nobody_is_root_and_nothing_is_secret():
     (user,) = _words("USER")
     assert user == "10001:10001"
     after = [step.name for step in STEPS[STEPS.index(Step(FINAL, "USER", user)) + 1 :]]
@@ -79,7 +78,7 @@ def test_nobody_is_root_and_nothing_is_secret() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("useradd") is None, reason="needs root and useradd")
-def test_its_user_owns_the_folders_and_no_others(tmp_path: Path) -> None:
+def test_its_user_owns_the_folders_and_no_others(tmp_path):
     (tmp_path / "etc").mkdir()
     for file in ("passwd", "group", "shadow", "gshadow"):
         (tmp_path / "etc" / file).touch()
@@ -97,17 +96,17 @@ def test_its_user_owns_the_folders_and_no_others(tmp_path: Path) -> None:
         assert (found.st_uid, found.st_gid) == (10001, 10001)
 
 
-def test_its_environment_is_that_of_workers() -> None:
+def test_its_environment_is_that_of_workers():
     (words,) = _words("ENV")
     environment = dict(word.split("=", 1) for word in shlex.split(words))
     assert environment == {**SINGLE_THREADED, "PATH": "/venv/bin:$PATH", "NUMBA_CACHE_DIR": "/cache"}
 
 
-def test_it_starts_distls() -> None:
+def test_it_starts_distls():
     assert (_words("ENTRYPOINT"), _words("CMD")) == (['["distls"]'], ['["--help"]'])
 
 
-def _copy(folder: Path, stage: int) -> None:
+def _copy(folder, stage):
     """Copy as the builder does: a folder's contents, without what .dockerignore names."""
     ignored = [
         line[3:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("**/")
@@ -128,14 +127,14 @@ def _copy(folder: Path, stage: int) -> None:
                 shutil.copy(ROOT / source, target / source)
 
 
-def _lend_packages(environment: Path) -> None:
+def _lend_packages(environment):
     """Have the packages of this environment found from another one, as if they had been fetched."""
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
 
 
 @pytest.mark.slow
-def test_its_steps_build_and_install_the_package(tmp_path: Path) -> None:
+def test_its_steps_build_and_install_the_package(tmp_path):
     source, wheels, target = tmp_path / "source", tmp_path / "wheels", tmp_path / "venv"
     source.mkdir()
     _copy(source, 0)
@@ -156,7 +155,7 @@ def test_its_steps_build_and_install_the_package(tmp_path: Path) -> None:
     assert where.startswith(str(target))
 
 
-def _shell(line: str, folder: Path) -> str:
+def _shell(line, folder):
     ended = subprocess.run(["sh", "-euc", line], cwd=folder, capture_output=True, text=True)
     assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
     return ended.stdout

@@ -1,12 +1,10 @@
 """deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from dask.utils import parse_bytes
-from deploy_helpers import DEPLOY, Example, example, manifests, misfits, sha256_of, write_secret
+from deploy_helpers import DEPLOY, example, manifests, misfits, sha256_of, write_secret
 from distributed.security import Security
 
 from distls import __version__
@@ -85,18 +83,18 @@ NAMES = {"cluster": "distls", "job": "distls-fit"}
 JOB = DOCUMENTS["job:DaskJob"]["spec"]["job"]["spec"]
 
 
-def _pods() -> dict[str, dict[str, Any]]:
+def _pods():
     pods = {f"{name} {role}": spec[role]["spec"] for name, spec in CLUSTERS.items() for role in spec}
     return {**pods, "job": JOB}
 
 
-def _container(pod: dict[str, Any]) -> dict[str, Any]:
+def _container(pod):
     (container,) = pod["containers"]
     return dict(container)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_documents_are_as_specified(name: str) -> None:
+def test_documents_are_as_specified(name):
     document = DOCUMENTS[name]
     spec = SPECS[document["apiVersion"], document["kind"]]
     shape = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}, "spec!": spec}
@@ -104,7 +102,7 @@ def test_documents_are_as_specified(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_the_service_leads_to_the_scheduler(name: str) -> None:
+def test_the_service_leads_to_the_scheduler(name):
     scheduler = CLUSTERS[name]["scheduler"]
     # the operator gives pods these labels, and the service the name that the address has
     assert scheduler["service"]["selector"] == {
@@ -123,7 +121,7 @@ def test_the_service_leads_to_the_scheduler(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_only_the_cluster_itself_and_the_operator_are_admitted(name: str) -> None:
+def test_only_the_cluster_itself_and_the_operator_are_admitted(name):
     policy = DOCUMENTS[f"{name}:NetworkPolicy"]["spec"]
     own = {"matchLabels": {"dask.org/cluster-name": NAMES[name]}}
     assert policy["podSelector"] == own
@@ -137,7 +135,7 @@ def test_only_the_cluster_itself_and_the_operator_are_admitted(name: str) -> Non
 
 
 @pytest.mark.parametrize("pod", _pods())
-def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
+def test_pods_mount_what_they_use_and_run_as_the_image_does(pod):
     spec = _pods()[pod]
     container = _container(spec)
     assert container["image"] == f"distls:{__version__}"
@@ -158,7 +156,7 @@ def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_a_worker_may_use_what_its_container_has(name: str) -> None:
+def test_a_worker_may_use_what_its_container_has(name):
     container = _container(CLUSTERS[name]["worker"]["spec"])
     words = container["args"]
     limits = container["resources"]["limits"]
@@ -169,7 +167,7 @@ def test_a_worker_may_use_what_its_container_has(name: str) -> None:
     assert "--no-nanny" in words
 
 
-def test_both_clusters_run_the_same() -> None:
+def test_both_clusters_run_the_same():
     for role in ("scheduler", "worker"):
         stays, ends = (_container(spec[role]["spec"]) for spec in CLUSTERS.values())
         for part in ("command", "securityContext", "volumeMounts"):
@@ -178,7 +176,7 @@ def test_both_clusters_run_the_same() -> None:
         assert stays["args"][:-1] == ends["args"][:-1]
 
 
-def _start(started: Example, container: dict[str, Any], **given: str) -> None:
+def _start(started, container, **given):
     """Start a container; its environment is what it names and what the operator adds."""
     environment = {**given, **{item["name"]: item["value"] for item in container["env"]}}
     words = [*container["command"], *container["args"]]
@@ -189,7 +187,7 @@ def _start(started: Example, container: dict[str, Any], **given: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
-def test_a_job_trains_the_same_weights_and_resumes(shared: Path, serial: str, encrypted: bool) -> None:
+def test_a_job_trains_the_same_weights_and_resumes(shared, serial, encrypted):
     secret = shared.parent / "tls"
     secret.mkdir()
     security = None

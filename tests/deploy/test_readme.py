@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from deploy_helpers import DEPLOY, example, sha256_of
@@ -10,23 +9,23 @@ from deploy_helpers import DEPLOY, example, sha256_of
 README = (DEPLOY / "README.md").read_text(encoding="utf-8")
 
 
-def _section(title: str) -> str:
+def _section(title):
     (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL)
     return str(section)
 
 
 @pytest.mark.parametrize("title", ["Image", "Compose", "Kubernetes", "SLURM", "systemd", "TLS"])
-def test_an_example_is_documented_in_five_lines(title: str) -> None:
+def test_an_example_is_documented_in_five_lines(title):
     assert 1 <= len([line for line in _section(title).splitlines() if line.strip()]) <= 5
 
 
-def test_every_file_is_named() -> None:
+def test_every_file_is_named():
     files = [path.name for path in DEPLOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert [name for name in files if name not in README and name != "README.md"] == []
 
 
 @pytest.mark.slow
-def test_the_commands_by_hand_train_the_same_weights(shared: Path, serial: str) -> None:
+def test_the_commands_by_hand_train_the_same_weights(shared, serial):
     text = _section("By hand").replace("--nworkers 8", "--nworkers 2")
     scheduler, worker = re.findall(r"^ +(dask (?:scheduler|worker) .+)$", text, re.MULTILINE)
     (fit,) = re.findall(r"^ +(distls fit .+)$", text, re.MULTILINE)

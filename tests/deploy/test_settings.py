@@ -1,8 +1,5 @@
 """deploy/distls.yaml holds what `distls` sets for clusters of its own."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import yaml
 from deploy_helpers import DEPLOY
 
@@ -13,7 +10,7 @@ OF_LOCAL_CLUSTERS = {"distributed.worker.multiprocessing-method"}
 ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(tree, prefix=""):
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key != ENVIRONMENT:
@@ -22,7 +19,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def test_the_file_holds_the_settings_of_local_clusters() -> None:
+def test_the_file_holds_the_settings_of_local_clusters():
     settings = dict(_flat(yaml.safe_load((DEPLOY / "distls.yaml").read_text())))
     environment = {name: value for name, value in settings[ENVIRONMENT].items() if value is not None}
     # Dask merges: where it has a default of its own, null takes it back

@@ -26,20 +26,20 @@ HARDENED = {
 }
 
 
-def _service(unit: str) -> dict[str, str]:
+def _service(unit):
     parser = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.optionxform = str
     parser.read(FOLDER / unit)
     assert set(parser.sections()) == {"Unit", "Service", "Install"}
     return dict(parser["Service"])
 
 
-def _settings() -> dict[str, str]:
+def _settings():
     lines = (FOLDER / "distls.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-def _command(unit: str, settings: dict[str, str]) -> list[str]:
+def _command(unit, settings):
     """Return the words of ExecStart; the program by its name, from this Python's environment."""
     program, *words = shlex.split(_service(unit)["ExecStart"])
     assert program == "/srv/distls/bin/dask"
@@ -47,19 +47,19 @@ def _command(unit: str, settings: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_units_are_hardened(unit: str) -> None:
+def test_units_are_hardened(unit):
     service = _service(unit)
     assert {name: service.get(name) for name in HARDENED} == HARDENED
     assert "MemoryDenyWriteExecute" not in service  # numba compiles
     assert service["EnvironmentFile"] == "/etc/distls/distls.env"
 
 
-def test_only_workers_may_write_what_is_shared() -> None:
+def test_only_workers_may_write_what_is_shared():
     assert [_service(unit).get("ReadWritePaths") for unit in UNITS] == [None, "/shared"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_accepts_them(tmp_path: Path) -> None:
+def test_systemd_accepts_them(tmp_path):
     for unit in UNITS:
         # it looks for the program
         text = (FOLDER / unit).read_text().replace("/srv/distls/bin", str(Path(sys.executable).parent))
@@ -72,7 +72,7 @@ def test_systemd_accepts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_their_commands_train_the_same_weights(shared: Path, serial: str) -> None:
+def test_their_commands_train_the_same_weights(shared, serial):
     settings = {**_settings(), "DISTLS_WORKERS": "2", "DISTLS_MEMORY": "1GiB"}
     (line,) = re.findall(
         r"^    systemd-run --uid=distls (.+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE

@@ -9,7 +9,6 @@ import types
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
@@ -25,20 +24,20 @@ from distls.storage.errors import ParameterError
 N_ROWS = 240
 
 
-def _rows(n_rows: int = N_ROWS) -> tuple[Any, Any]:
+def _rows(n_rows=N_ROWS):
     x = np.random.default_rng(0).standard_normal((n_rows, 6)).astype(np.float32)
     return x, np.where(x[:, 0] + x[:, 1] > 0, "up", "down")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("python") / "train"
     x, y = _rows()
     distls.ingest(x, path, y=y)
     return path
 
 
-def test_fit_without_a_method_takes_the_one_that_suits(data: Path, tmp_path: Path) -> None:
+def test_fit_without_a_method_takes_the_one_that_suits(data, tmp_path):
     named = distls.fit("auto", data, tmp_path / "named")
     for k, found in enumerate(
         [distls.fit(str(data), tmp_path / "r0"), distls.fit(dataset=data, run=tmp_path / "r1")]
@@ -54,7 +53,7 @@ def test_fit_without_a_method_takes_the_one_that_suits(data: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_workers_of_a_call_change_nothing_and_end_with_it(data: Path, tmp_path: Path) -> None:
+def test_workers_of_a_call_change_nothing_and_end_with_it(data, tmp_path):
     script = f"""
 import distls
 
@@ -73,7 +72,7 @@ if __name__ == "__main__":
     assert ran.stdout == "the same\n", ran.stderr
 
 
-def test_workers_of_two_kinds_are_refused(data: Path) -> None:
+def test_workers_of_two_kinds_are_refused(data):
     with pytest.raises(ParameterError, match="start workers"):
         distls.fit("mcid", data, workers=2, executor="serial")
 
@@ -81,38 +80,32 @@ def test_workers_of_two_kinds_are_refused(data: Path) -> None:
 class _Cell:
     """A notebook as far as a bar sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.shown: list[str] = []
 
-    def HTML(self, text: str) -> str:
+    def HTML(self, text):
         return text
 
-    def display(self, text: str, *, display_id: bool) -> _Cell:
+    def display(self, text, *, display_id):
         assert display_id
         self.shown.append(text)
         return self
 
-    def update(self, text: str) -> None:
+    def update(self, text):
         self.shown.append(text)
 
 
 @pytest.fixture
-def cell(monkeypatch: pytest.MonkeyPatch) -> _Cell:
+def cell(monkeypatch):
     made = _Cell()
     shell = types.SimpleNamespace(kernel=None)
     monkeypatch.setitem(
         sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=made)
-    )  # type: ignore[arg-type]
+    )
     return made
 
 
-def test_a_notebook_shows_a_bar_and_a_script_nothing(
-    data: Path,
-    tmp_path: Path,
-    cell: _Cell,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_notebook_shows_a_bar_and_a_script_nothing(data, tmp_path, cell, monkeypatch, capfd):
     distls.fit("mcid", data, params={"loss": "log"}, passes=2)
     assert cell.shown[-1].startswith('<progress value="1.0000"></progress> mcid: 2 passes, loss ')
     distls.ingest(_rows()[0], tmp_path / "more", y=_rows()[1])
@@ -128,7 +121,7 @@ def test_a_notebook_shows_a_bar_and_a_script_nothing(
     assert "mcid: 2 passes" in capfd.readouterr().err
 
 
-def test_no_progress_is_none_of_calls_within_a_call_either(cell: _Cell) -> None:
+def test_no_progress_is_none_of_calls_within_a_call_either(cell):
     inner = long_call(lambda *, executor=None, progress=None: progress and progress(1, 2, "work"))
     outer = long_call(lambda *, executor=None, progress=None: inner(progress=progress))
     outer(progress=False)
@@ -147,7 +140,7 @@ def test_no_progress_is_none_of_calls_within_a_call_either(cell: _Cell) -> None:
         ({"threads": -1}, "threads=-1: must be at least 1"),
     ],
 )
-def test_what_workers_and_progress_cannot_be(data: Path, given: dict[str, Any], message: str) -> None:
+def test_what_workers_and_progress_cannot_be(data, given, message):
     for call in (lambda: distls.fit("mcid", data, **given), lambda: distls.resume("nothing", **given)):
         with pytest.raises(ParameterError) as refused:
             call()
@@ -158,19 +151,19 @@ def test_what_workers_and_progress_cannot_be(data: Path, given: dict[str, Any], 
         assert str(refused.value) == message
 
 
-def test_a_bar_escapes_what_it_shows(cell: _Cell) -> None:
+def test_a_bar_escapes_what_it_shows(cell):
     Bar()(1, 2, "<script>")
     assert cell.shown == ['<progress value="0.5000"></progress> &lt;script&gt;']
 
 
-def test_progress_of_ones_own_is_called() -> None:
+def test_progress_of_ones_own_is_called():
     seen = []
     asked = long_call(lambda *, executor=None, progress=None: progress(1, 2, "work"))
     asked(progress=lambda *given: seen.append(given))
     assert seen == [(1, 2, "work")]
 
 
-def test_a_notice_is_one_warning_of_the_callers_line(tmp_path: Path) -> None:
+def test_a_notice_is_one_warning_of_the_callers_line(tmp_path):
     x, y = _rows()
     frame = pd.DataFrame(x, columns=list("abcdef")).assign(label=y, kind=np.where(x[:, 2] > 0, "p", "q"))
     with warnings.catch_warnings(record=True) as caught:
@@ -184,7 +177,7 @@ def test_a_notice_is_one_warning_of_the_callers_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_results_show_themselves_in_notebooks(data: Path, tmp_path: Path) -> None:
+def test_results_show_themselves_in_notebooks(data, tmp_path):
     result = distls.fit("mcid", data, tmp_path / "run", params={"loss": "log"}, passes=2)
     other = distls.fit("mcid", data, tmp_path / "other", params={"loss": "log"}, passes=1)
     assert other.run is not None
@@ -206,7 +199,7 @@ def test_results_show_themselves_in_notebooks(data: Path, tmp_path: Path) -> Non
 
 @pytest.mark.slow_cases("frame")
 @pytest.mark.parametrize("kind", ["array", "frame"])
-def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind: str) -> None:
+def test_models_predict_dask_collections_lazily(data, tmp_path, kind):
     x, y = _rows()
     frame = pd.DataFrame(x.astype(float).round(3), columns=list("abcdef")).assign(
         job=np.where(x[:, 3] > 0, "p", "q")
@@ -217,7 +210,7 @@ def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind
         ) if False else distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
     source = data if kind == "array" else tmp_path / "d"
     model = distls.fit("mcid", source, params={"loss": "log"}, passes=2).model
-    rows: Any = x if kind == "array" else frame
+    rows = x if kind == "array" else frame
     lazy = da.from_array(x, chunks=(70, 4)) if kind == "array" else dd.from_pandas(frame, npartitions=3)
     for name in ("predict", "decision_function", "predict_proba"):
         method = getattr(model, name)
@@ -229,7 +222,7 @@ def test_models_predict_dask_collections_lazily(data: Path, tmp_path: Path, kind
 
 
 @pytest.mark.slow
-def test_every_estimator_has_the_model_that_load_model_returns() -> None:
+def test_every_estimator_has_the_model_that_load_model_returns():
     x, y = _rows()
     few = distls.DualLogisticRegression().fit(x.astype(float), y)  # in memory
     many = distls.DualLogisticRegression(lanes=1).fit(x.astype(float), y)  # by dual ascent
@@ -249,7 +242,7 @@ OF_A_RUN = {
 
 @pytest.mark.fast_cases("log")
 @pytest.mark.parametrize("loss", OF_A_RUN)
-def test_a_run_of_dual_ascent_is_an_estimator(tmp_path: Path, loss: str) -> None:
+def test_a_run_of_dual_ascent_is_an_estimator(tmp_path, loss):
     kind, params = OF_A_RUN[loss]
     x, y = _rows()
     target = {"y": x[:, 0].astype(float) + x[:, 3], "target": "continuous"} if loss == "squared" else {"y": y}
@@ -286,7 +279,7 @@ print(estimator.predict(rows).sum(), estimator.coef_.shape)
 
 
 @pytest.mark.slow
-def test_a_users_script_is_typed(tmp_path: Path) -> None:
+def test_a_users_script_is_typed(tmp_path):
     pytest.importorskip("mypy", reason="of the extra lint")
     (tmp_path / "script.py").write_text(SCRIPT)
     # mypy does not look where an editable installation leads

@@ -7,9 +7,7 @@ import math
 import re
 import subprocess
 import sys
-import typing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ PRODUCT = Path(distls.__file__).parent
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
-def _named_in(path: Path) -> set[str]:
+def _named_in(path):
     """Return the names that a module's code has: variables, attributes, keywords, and texts that are one word."""
     names = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -46,12 +44,12 @@ def _named_in(path: Path) -> set[str]:
         ("patience", {"training/configuration.py"}),  # not with `debias`, a method's own
     ],
 )
-def test_a_limit_is_named_where_it_is_declared_and_where_it_acts(limit: str, others: set[str]) -> None:
+def test_a_limit_is_named_where_it_is_declared_and_where_it_acts(limit, others):
     found = {p.relative_to(PRODUCT).as_posix() for p in PRODUCT.rglob("*.py") if limit in _named_in(p)}
     assert found == {"request.py", "solvers/loop.py"} | others
 
 
-def test_type_checkers_are_told_of_every_option() -> None:
+def test_type_checkers_are_told_of_every_option():
     assert set(Options.__annotations__) == set(BY_NAME)
     ours = {"bool": bool, "int": int, "float | None": float, "int | None": int}
     told = {
@@ -63,7 +61,7 @@ def test_type_checkers_are_told_of_every_option() -> None:
 
 
 @pytest.mark.parametrize(("function", "names"), [(distls.fit, list(BY_NAME)), (distls.train, ALONE)])
-def test_keywords_have_their_names_defaults_and_texts(function: Any, names: typing.Sequence[str]) -> None:
+def test_keywords_have_their_names_defaults_and_texts(function, names):
     parameters = inspect.signature(function).parameters
     assert "asked" not in parameters
     for name in names:
@@ -73,7 +71,7 @@ def test_keywords_have_their_names_defaults_and_texts(function: Any, names: typi
     assert "%(" not in (function.__doc__ or "")
 
 
-def test_the_keywords_of_fit_are_those_that_users_know() -> None:
+def test_the_keywords_of_fit_are_those_that_users_know():
     known = ("method dataset run params passes tol rtol max_seconds eval_data eval_every patience select refit seed "
              "calibrate calibration threshold_for as_published parallelism executor client memory callbacks "
              "workers threads memory_limit progress "
@@ -90,7 +88,7 @@ def test_the_keywords_of_fit_are_those_that_users_know() -> None:
         ("calibrate", ("calibration",)),
     ],
 )
-def test_commands_take_what_is_declared(command: str, names: typing.Sequence[str]) -> None:
+def test_commands_take_what_is_declared(command, names):
     options = {parameter.name: parameter for parameter in cli.commands[command].params}
     for name in names:
         option = options[name]
@@ -99,13 +97,13 @@ def test_commands_take_what_is_declared(command: str, names: typing.Sequence[str
         assert (option.default or None) == (BY_NAME[name].default or None)
 
 
-def test_a_keyword_that_is_none_is_refused() -> None:
+def test_a_keyword_that_is_none_is_refused():
     with pytest.raises(TypeError, match="patients"):
-        distls.fit("sgd", "anywhere", patients=3)  # type: ignore[call-arg]
+        distls.fit("sgd", "anywhere", patients=3)
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.low is not None], ids=lambda option: option.name)
-def test_numbers_are_held_to_their_bounds(option: Any) -> None:
+def test_numbers_are_held_to_their_bounds(option):
     for value in (
         -1,
         math.nan,
@@ -119,21 +117,21 @@ def test_numbers_are_held_to_their_bounds(option: Any) -> None:
 
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.needs], ids=lambda option: option.name)
-def test_what_needs_a_data_set_is_refused_without_it(option: Any) -> None:
+def test_what_needs_a_data_set_is_refused_without_it(option):
     value = True if option.kind is bool else next(iter(option.choices), 3)
     with pytest.raises(ParameterError, match=option.name):
         Request(**{option.name: value}).check_needs()
-    asked: Request[str] = Request(**{option.name: value, option.needs: "data"})
+    asked = Request(**{option.name: value, option.needs: "data"})
     asked.check_needs()
     assert asked.without(option.needs) == Request()
 
 
-def test_whole_numbers_are_whole() -> None:
+def test_whole_numbers_are_whole():
     with pytest.raises(ParameterError, match="whole"):
-        Request(patience=2.5).check_bounds()  # type: ignore[arg-type]
+        Request(patience=2.5).check_bounds()
 
 
-def test_a_record_names_all_that_can_be_asked_for() -> None:
+def test_a_record_names_all_that_can_be_asked_for():
     config = RunConfig(
         method="sgd", dataset="d", dataset_fingerprint="", grid=[{}], passes=np.float64(3), eval_data="e", patience=2,
         select="s", refit=True, calibrate="c", calibration="platt", threshold_for="f1", tol=1.0, rtol=0.5,
@@ -145,7 +143,7 @@ def test_a_record_names_all_that_can_be_asked_for() -> None:
     )
 
 
-def test_the_walk_of_a_setting_is_short() -> None:
+def test_the_walk_of_a_setting_is_short():
     # in a process that has rehearsed nothing: the kernel meets the setting first when it is compiled
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", SETTING_WALK], capture_output=True, text=True, check=True

@@ -105,6 +105,11 @@ class Result:
     near_ties: int = 0  # rows whose best scores differ by rounding: which one wins is anybody's guess
 
 
+def onto_ball(w: Array, alpha: float) -> Array:
+    """Pegasos' projection onto the ball of radius 1 / sqrt(alpha)."""
+    return min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(w))) * w
+
+
 def train(
     x: Array,
     y: NDArray[np.integer],
@@ -136,7 +141,7 @@ def train(
             if fit_intercept:
                 new_b -= min(1.0 / (alpha * now), 1.0 / np.sqrt(now)) * s[i] / r * g
         if ball:
-            new_w *= min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(new_w)))
+            new_w = onto_ball(new_w, alpha)
         w, b = new_w, new_b
         if t > tail_from:
             out.w_sum += w

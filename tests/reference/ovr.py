@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from reference.mcid import onto_ball
+
 Array = NDArray[np.float64]
 
 
@@ -45,7 +47,7 @@ def train_binary(
             step += SLOPES[loss](target[i] * (x[i] @ w)) * target[i] * x[i]
         w = (1.0 - 1.0 / now) * w - step / (alpha * now * len(batch))
         if ball:
-            w = min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(w))) * w
+            w = onto_ball(w, alpha)
     return w
 
 

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def documents(tmp_path_factory):
     """Training documents in some thirty partitions; the test set is beside them."""
     path = tmp_path_factory.mktemp("documents") / "train"
     generate("rcv1-4", path, rows=30_000, partition_size=2**19)
@@ -92,14 +92,14 @@ def _commands() -> Iterator[Callable[..., Command]]:
 
 
 @pytest.fixture
-def command() -> Iterator[Callable[..., Command]]:
+def command():
     """Start commands for a test."""
     with _commands() as start:
         yield start
 
 
 @pytest.fixture(scope="module")
-def lasting_command() -> Iterator[Callable[..., Command]]:
+def lasting_command():
     """Start commands for all tests of a module."""
     with _commands() as start:
         yield start

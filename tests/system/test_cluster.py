@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cluster_helpers import cluster
@@ -23,7 +21,7 @@ UNUSED = "tcp://127.0.0.1:9"  # the port of the discard service, which nothing s
 class Started:
     """A `distls` command in the background."""
 
-    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments, environment=None):
         self._process = subprocess.Popen(
             [sys.executable, "-m", "distls", *map(str, arguments)],
             env={**os.environ, **(environment or {})},
@@ -32,7 +30,7 @@ class Started:
             text=True,
         )
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self):
         """Wait; return exit code, stdout, stderr."""
         try:
             out, error = self._process.communicate(timeout=SECONDS)
@@ -41,21 +39,19 @@ class Started:
         return self._process.returncode, out, error
 
 
-def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) -> Started:
+def _fit(documents, run, address, **options):
     pairs = [part for name, value in PARAMS.items() for part in ("-p", f"{name}={value}")]
     limits = ("--passes", PASSES, "--eval-every", 0, "--quiet")
     return Started("fit", "mcid", documents, run, "--scheduler", address, *pairs, *limits, **options)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(documents: Path) -> str:
+def undisturbed(documents):
     return fit("mcid", documents, params=PARAMS, passes=PASSES, eval_every=0).model.sha256
 
 
 @pytest.fixture(scope="module")
-def unanswered(
-    documents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Started, str]]]:
+def unanswered(documents, tmp_path_factory):
     """Fits that can only wait, started first and collected last."""
     folder = tmp_path_factory.mktemp("empty")
     with cluster(folder) as empty:
@@ -66,7 +62,7 @@ def unanswered(
 
 
 @pytest.mark.usefixtures("unanswered")
-def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_same_bits_and_blind_workers_are_named(documents, tmp_path, undisturbed):
     (tmp_path / "blind.py").write_text(
         "import distls.workers.rounds.worker_checks\n"
         "from distls.storage.errors import FormatError\n"
@@ -95,14 +91,14 @@ def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, 
     assert error.endswith(f": {documents}: no such data set\n")
 
 
-def _security(folder: Path) -> Security:
+def _security(folder):
     files = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
     return Security(require_encryption=True, **{name: str(folder / file) for name, file in files.items()})
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unanswered")
-def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_tls_by_dasks_own_configuration(documents, tmp_path, undisturbed):
     (tmp_path / "config").mkdir()
     write_certificate(tmp_path)
     pair = f"{{cert: {tmp_path}/cert.pem, key: {tmp_path}/key.pem}}"
@@ -148,7 +144,7 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
         ("no workers", "distls: the scheduler at {0} has no workers; start some with `dask worker {0}`\n"),
     ],
 )
-def test_no_answer_is_one_line(unanswered: dict[str, tuple[Started, str]], who: str, message: str) -> None:
+def test_no_answer_is_one_line(unanswered, who, message):
     started, address = unanswered[who]
     code, out, error = started.end()
     assert (code, out, error.count("\n")) == (1, "", 1), error

@@ -2,9 +2,6 @@
 
 import shutil
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,22 +13,22 @@ SIZE = 2**13
 
 
 @pytest.fixture(scope="module")
-def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def undisturbed(documents, tmp_path_factory):
     path = shutil.copytree(documents, tmp_path_factory.mktemp("quiet") / "train")
     return add_columns(path, shard_size=SIZE).columns.digest
 
 
 @pytest.fixture
-def train(documents: Path, tmp_path: Path) -> Path:
+def train(documents, tmp_path):
     return shutil.copytree(documents, tmp_path / "train")
 
 
-def _digest(path: Path) -> str | None:
+def _digest(path):
     shards = open_dataset(path).columns
     return None if shards is None else shards.digest
 
 
-def _started(command: Callable[..., Any], train: Path, what: str) -> Any:
+def _started(command, train, what):
     """Start a transposition with two workers; return when something of it is done."""
     started = command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet")
     started.when(lambda: any((train / ".columns" / what).glob("*.*n")))
@@ -40,7 +37,7 @@ def _started(command: Callable[..., Any], train: Path, what: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["groups", "records"])
-def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str, what: str) -> None:
+def test_killed_it_goes_on(command, train, undisturbed, what):
     started = _started(command, train, what)
     started.interrupt(signal.SIGKILL)
     started.end()
@@ -60,7 +57,7 @@ def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed
 
 
 @pytest.mark.slow
-def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
+def test_a_killed_worker_changes_nothing(command, train, undisturbed):
     started = _started(command, train, "records")
     started.workers()[0].send_signal(signal.SIGKILL)
     assert _digest(train) is None, "killed too late to matter"
@@ -70,7 +67,7 @@ def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Pat
 
 
 @pytest.mark.slow
-def test_interrupted_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
+def test_interrupted_it_goes_on(command, train, undisturbed):
     started = _started(command, train, "records")
     started.interrupt(signal.SIGINT)
     assert started.end() == (3, "", "interrupted\n")

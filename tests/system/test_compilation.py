@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -41,7 +40,7 @@ UPDATES = {
 }
 
 
-def _run(update: str, cache: Path) -> list[str]:
+def _run(update, cache):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(update=update), str(cache)],
@@ -55,7 +54,7 @@ def _run(update: str, cache: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES.keys())
-def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> None:
+def test_who_compiles_has_the_bits_of_who_loads(tmp_path, update):
     cache = tmp_path / "cache"
     cache.mkdir()
     *compiled, made = _run(update, cache)
@@ -67,14 +66,14 @@ def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> 
 
 
 @pytest.mark.slow
-def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path: Path) -> None:
+def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
     """Fault: Damaged kernels of every process | before a fit with two workers | one note of each process; they are
     compiled again | bits"""
     x, y = labelled_rows(300, 20, 3)
     write_dataset(tmp_path / "data", x, y)
     cache = tmp_path / "cache"
 
-    def fitted(run: str, *options: object) -> tuple[str, str]:
+    def fitted(run, *options):
         command = [
             "fit",
             "mcid",

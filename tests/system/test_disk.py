@@ -8,13 +8,12 @@ import contextlib
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fault_helpers import Disk, disk
-from helpers import Ended, distls, labelled_rows, write_dataset
+from fault_helpers import disk
+from helpers import distls, labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.storage.dataset.dataset import open_dataset
@@ -31,7 +30,7 @@ WIDE = 30_000
 
 
 @contextlib.contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
+def files_of_at_most(size):
     """Let this process write no larger file; Python turns the signal into an error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -42,26 +41,26 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     """A wide data set: a model of it uses 14,252 of 30,000 features and stores 334 KiB."""
     x, y = labelled_rows(1500, WIDE, 4)
     return write_dataset(tmp_path_factory.mktemp("train") / "d", x, y).path
 
 
 @pytest.fixture(scope="module")
-def text(train: Path) -> Path:
+def text(train):
     export_text(train, train.with_name("d.svm"))
     return train.with_name("d.svm")
 
 
-def one_line(ended: Ended, start: str, *parts: str) -> None:
+def one_line(ended, start, *parts):
     assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1), ended.err
     assert ended.err.startswith(f"distls: {start}"), ended.err
     for part in parts:
         assert part in ended.err
 
 
-def partial_names(folder: Path) -> list[str]:
+def partial_names(folder):
     return [path.name for path in folder.rglob("*.partial*")]
 
 
@@ -70,7 +69,7 @@ LARGE = "a file grew past the allowed size"
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9, 1.3, 1.7])
-def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share: float) -> None:
+def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     """Fault: Disk full in `ingest` | at four points | one line; with more room the same ingest continues | bits"""
     arguments = ("--n-features", WIDE, "--partition-size", "32KiB", "--compress", "none", *SERIAL)
     assert distls("ingest", text, tmp_path / "whole", *arguments).code == 0
@@ -89,7 +88,7 @@ def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
-def test_columns_stop_and_resume(disk: Disk, train: Path, tmp_path: Path, share: float) -> None:
+def test_columns_stop_and_resume(disk, train, tmp_path, share):
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=16 * KIB).columns
     out = shutil.copytree(train, disk.path / "d")
     disk.fill(int(whole.stored_bytes.sum() * share))
@@ -104,28 +103,28 @@ def test_columns_stop_and_resume(disk: Disk, train: Path, tmp_path: Path, share:
     assert not (out / ".columns").exists()
 
 
-def _digest(run: Path) -> str:
+def _digest(run):
     return str(json.loads((run / "status.json").read_text())["weights_sha256"])
 
 
 @pytest.fixture(scope="module")
-def undisturbed(train: Path) -> str:
+def undisturbed(train):
     return fit("mcid", train, params={"alpha": 1e-4}, passes=6, eval_every=0).model.sha256
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled(undisturbed: str) -> None:
+def compiled(undisturbed):
     """Kernels are in their disk cache before files are limited."""
 
 
-def _fit(train: Path, run: Path, *more: object) -> Ended:
+def _fit(train, run, *more):
     limits = ("-p", "alpha=1e-4", "--passes", 6, "--eval-every", 0)
     return distls("fit", "mcid", train, run, *limits, *more, *SERIAL)
 
 
 # 250 KiB do not hold a model; 5 MiB hold one checkpoint (of some 4 MiB) and part of the next
 @pytest.mark.parametrize(("left", "every"), [(250 * KIB, 1e9), (250 * KIB, 0), (5 * 1024 * KIB, 0)])
-def test_fit_stops_and_resumes(disk: Disk, train: Path, undisturbed: str, left: int, every: float) -> None:
+def test_fit_stops_and_resumes(disk, train, undisturbed, left, every):
     run = disk.path / "run"
     disk.fill(left)
     ended = _fit(train, run, "--checkpoint-seconds", every)
@@ -141,12 +140,12 @@ def test_fit_stops_and_resumes(disk: Disk, train: Path, undisturbed: str, left: 
     assert load_model(run).sha256 == undisturbed
 
 
-def test_a_run_that_cannot_even_start_says_where(disk: Disk, train: Path) -> None:
+def test_a_run_that_cannot_even_start_says_where(disk, train):
     disk.fill(0)
     one_line(_fit(train, disk.path / "run"), f"cannot write the run {disk.path}/run: {FULL}")
 
 
-def test_text_that_does_not_fit_is_one_line(disk: Disk, train: Path) -> None:
+def test_text_that_does_not_fit_is_one_line(disk, train):
     """The demonstration writes some."""
     disk.fill(20 * KIB)
     with pytest.raises(StorageError) as caught:
@@ -156,7 +155,7 @@ def test_text_that_does_not_fit_is_one_line(disk: Disk, train: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
-def test_predict_writes_all_or_nothing(disk: Disk, train: Path, tmp_path: Path, ending: str) -> None:
+def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
     """Fault: Disk full in `predict` | CSV and zarr | one line; no file | bits"""
     fit("mcid", train, tmp_path / "run", passes=1, eval_every=0)
     out = disk.path / f"p.{ending}"
@@ -170,7 +169,7 @@ def test_predict_writes_all_or_nothing(disk: Disk, train: Path, tmp_path: Path, 
 
 
 Case = tuple[str, Callable[[Path, Path, Path], tuple[object, ...]]]
-LIMITED: list[Case] = [
+LIMITED = [
     ("ingest", lambda train, text, place: ("ingest", text, place / "out", "--n-features", WIDE)),
     (
         "fit",
@@ -181,9 +180,7 @@ LIMITED: list[Case] = [
 
 
 @pytest.mark.parametrize(("command", "arguments"), LIMITED)
-def test_a_limit_of_file_size_is_reported_too(
-    train: Path, text: Path, tmp_path: Path, command: str, arguments: Any
-) -> None:
+def test_a_limit_of_file_size_is_reported_too(train, text, tmp_path, command, arguments):
     if command == "predict":
         fit("mcid", train, tmp_path / "run", passes=1, eval_every=0)
     made = arguments(train, text, tmp_path)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ PASSING = 10
 
 
 @pytest.mark.slow
-def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
+def test_500_rounds_leave_nothing(tmp_path):
     out = tmp_path / "out.json"
     options = ["--methods", "mcid", "--clusters", "own", "--rounds", str(ROUNDS), "--out", str(out)]
     subprocess.run([sys.executable, "-m", "benchmarks.faults.endurance", *options], check=True)

@@ -1,9 +1,6 @@
 """A cluster with nothing chosen: every worker trains in every method, with the bits of one process, and if one dies."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ from merge_helpers import process_number
 from worker_faults import Fault
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.training.fitting import fit
@@ -23,7 +19,7 @@ from distls.workers.rounds.ledger import Ledger
 pytestmark = pytest.mark.slow
 PARTITIONS = 123
 # Limits that keep it short; nothing says how the work is dealt.
-LIMITS: dict[str, dict[str, Any]] = {
+LIMITS = {
     "mcid": {"passes": 2}, "sgd": {"passes": 2}, "sdca": {"passes": 2}, "newton": {"passes": 4}, "bcd": {"passes": 3},
     "gls": {"passes": 4}, "cls": {"params": {"rounds": 3}}, "stagewise": {"params": {"block_size": 20, "stages": 2}},
     "bcd by rows": {"passes": 9, "params": {"algorithm": "row-blocks"}},
@@ -32,7 +28,7 @@ TABLES = {"gls", "cls", "stagewise"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def data(tmp_path_factory):
     """Return the data of a method: a table, or rows so wide that results are merged on the workers."""
     folder = tmp_path_factory.mktemp("data")
     x, y = labelled_rows(10 * PARTITIONS, 6000, 4)
@@ -45,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="module", params=[1, 2, 5, 8])
-def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
+def workers(request):
     """Processes of one thread that are another's, as if they were on other machines."""
     owner = start_local(request.param, 1)
     executor = connect(owner.client.scheduler.address)
@@ -55,41 +51,35 @@ def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Callable[[str], Path]) -> Callable[[str], str]:
+def undisturbed(data):
     """Return the digest of a method's model by one process, made once."""
-    made: dict[str, str] = {}
+    made = {}
 
-    def of(method: str) -> str:
+    def of(method):
         if method not in made:
             alone = fit(method.split()[0], data(method), executor="serial", **LIMITS[method])
-            made[method] = alone.model.sha256  # type: ignore[union-attr]
+            made[method] = alone.model.sha256
         return made[method]
 
     return of
 
 
-def _blocks_read(_item: object) -> int:
+def _blocks_read(_item):
     """Return how many partitions and column shards tasks of this process have worked on, from the first call on."""
     if not hasattr(Ledger, "blocks_read"):
-        started, Ledger.blocks_read = task._read, 0  # type: ignore[attr-defined]
+        started, Ledger.blocks_read = task._read, 0
 
-        def read(tasks: Any) -> Any:
+        def read(tasks):
             results = started(tasks)
-            Ledger.blocks_read += sum(len(each.ledger.blocks) for each in tasks)  # type: ignore[attr-defined]
+            Ledger.blocks_read += sum(len(each.ledger.blocks) for each in tasks)
             return results
 
         task._read = read
-    return int(Ledger.blocks_read)  # type: ignore[attr-defined]
+    return int(Ledger.blocks_read)
 
 
 @pytest.mark.parametrize("method", LIMITS)
-def test_every_worker_trains_with_the_same_bits(
-    tmp_path: Path,
-    workers: DaskExecutor,
-    data: Callable[[str], Path],
-    undisturbed: Callable[[str], str],
-    method: str,
-) -> None:
+def test_every_worker_trains_with_the_same_bits(tmp_path, workers, data, undisturbed, method):
     before = workers.each_worker(_blocks_read, None)
     result = fit(method.split()[0], data(method), tmp_path / "run", executor=workers, **LIMITS[method])
     # work is counted and not timed: blocks are about as large as each other
@@ -103,9 +93,7 @@ def test_every_worker_trains_with_the_same_bits(
 
 
 @pytest.mark.parametrize("method", ["mcid", "sdca", "newton"])
-def test_a_worker_dies_while_it_merges_results_of_a_fit(
-    tmp_path: Path, data: Callable[[str], Path], undisturbed: Callable[[str], str], method: str
-) -> None:
+def test_a_worker_dies_while_it_merges_results_of_a_fit(tmp_path, data, undisturbed, method):
     """Fault: SIGKILL of one of six workers | while it merges results of a fit with nothing chosen | nothing | bits"""
     fault = Fault("distls.execution.dask.reduction_tasks:merge_parts", call=2)
     with cluster(tmp_path, environment=fault.preload(tmp_path)) as there:

@@ -7,9 +7,6 @@ and the namespaces go with the test. Skips where it may not make any.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import SECONDS, wait_until
@@ -24,7 +21,7 @@ PASSES = 8
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
+def hosts():
     """A scheduler, and three workers on hosts of their own."""
     made = Hosts(3)
     try:
@@ -37,7 +34,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """Few documents of many features: a round moves 9 MB, for which the links take a while."""
     path = tmp_path_factory.mktemp("hosts") / "train"
     generate("rcv1-4", path, rows=6000, partition_size=2**18)
@@ -45,32 +42,32 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Path) -> str:
+def undisturbed(data):
     """The weights of a fit in this process."""
     run = data.parent / "undisturbed"
     fit("mcid", data, run, params={"loss": "hinge"}, passes=PASSES)
     return _weights(run)
 
 
-def _weights(run: Path) -> str:
+def _weights(run):
     return str(json.loads((run / "status.json").read_text())["weights_sha256"])
 
 
 class Fit:
     """A fit that the driver runs on the hosts."""
 
-    def __init__(self, hosts: Hosts, data: Path, run: Path) -> None:
+    def __init__(self, hosts, data, run):
         self._events = run / "events.jsonl"
         hosts.start_workers()
         command = ("distls", "fit", "mcid", data, run, "-p", "loss=hinge", "--passes", PASSES)
         self._process = hosts.start(hosts.hub, *command, "--scheduler", SCHEDULER)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self):
         """Return what is known of the rounds so far."""
         text = self._events.read_text() if self._events.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
-    def when(self, condition: Callable[[], bool]) -> None:
+    def when(self, condition):
         """Wait until `condition()`, failing when the fit ends first."""
         deadline = time.monotonic() + SECONDS
         while not condition():
@@ -78,21 +75,19 @@ class Fit:
             assert time.monotonic() < deadline, "waited too long"
             time.sleep(0.02)
 
-    def end(self) -> None:
+    def end(self):
         """Wait for the end of the fit, which must be a good one."""
         out, _ = self._process.communicate(timeout=SECONDS)
         assert self._process.returncode == 0, out
 
-    def all_work(self) -> bool:
+    def all_work(self):
         """Tell whether every worker had a part in the newest round; the driver's own merging may be named there too."""
         records, driver = self.records(), f":{self._process.pid}"
         return bool(records) and sum(not name.endswith(driver) for name in records[-1]["worker_seconds"]) == 3
 
 
 @pytest.mark.slow
-def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
-    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
-) -> None:
+def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(hosts, data, undisturbed, tmp_path):
     """Fault: A host's link is slow (40 of 100 Mbit/s) and is cut for 2 s | network namespaces: shaped for the whole
     fit; the bridge's port set down in a round, then up | longer rounds; no worker lost | bits"""
     slow, cut = hosts.workers[:2]
@@ -114,9 +109,7 @@ def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mended", [True, False], ids=["mended", "for good"])
-def test_a_cut_link_loses_a_worker_and_nothing_else(
-    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path, mended: bool
-) -> None:
+def test_a_cut_link_loses_a_worker_and_nothing_else(hosts, data, undisturbed, tmp_path, mended):
     """Fault: A host is cut off until the fit has continued without it; permanently | the bridge's port set down in a
     round | one round waits for Dask's `comm.timeouts.tcp` (30 s; 11 s in the test), then continues on other
     workers; the host's worker ends | bits"""

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -18,7 +16,7 @@ DEADLINE = 300  # seconds; what deadlocks takes for ever
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def client():
     """Two workers of one thread each."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -30,7 +28,7 @@ def client() -> Iterator[Client]:
 ROWS = labelled_rows(120, 10, 3)
 
 
-def _fit_one(seed: int, folder: Path) -> tuple[str, list[str]]:
+def _fit_one(seed, folder):
     model = MCIDClassifier(passes=2, random_state=seed).fit(*ROWS).model_
     data = write_dataset(folder / f"fit-{seed}", *ROWS)
     return model.sha256, list(fit("mcid", data, passes=1, seed=seed).record["worker_seconds"])
@@ -38,7 +36,7 @@ def _fit_one(seed: int, folder: Path) -> tuple[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
-def test_as_many_fits_as_there_are_threads_and_more(client: Client, tmp_path: Path) -> None:
+def test_as_many_fits_as_there_are_threads_and_more(client, tmp_path):
     found = client.gather(client.map(_fit_one, range(6), folder=tmp_path, pure=False))
     here = [MCIDClassifier(passes=2, random_state=seed, executor="serial").fit(*ROWS) for seed in range(6)]
     assert [digest for digest, _ in found] == [made.model_.sha256 for made in here]
@@ -47,7 +45,7 @@ def test_as_many_fits_as_there_are_threads_and_more(client: Client, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
-def test_searches_under_joblib(client: Client) -> None:
+def test_searches_under_joblib(client):
     alphas = {"alpha": [1e-2, 1e-3, 1e-4]}
     with joblib.parallel_backend("dask"):
         scores = cross_val_score(MCIDClassifier(passes=2), *ROWS, cv=4)
@@ -60,7 +58,7 @@ def test_searches_under_joblib(client: Client) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE)
-def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
+def test_a_cluster_that_starts_workers_on_demand(tmp_path):
     data = write_dataset(tmp_path / "d", *ROWS, partition_rows=30)
     with LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster:
         cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=50)
@@ -70,7 +68,7 @@ def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_script_without_a_main_part_is_told_so_in_one_line(tmp_path: Path) -> None:
+def test_a_script_without_a_main_part_is_told_so_in_one_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from distls.execution import ClusterOptions, open_executor\n"

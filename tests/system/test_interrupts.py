@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -68,7 +67,7 @@ IMPATIENT = "from distls.cli import interrupts; interrupts._PATIENCE_SECONDS = f
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """A small data set, with its text beside it."""
     path = write_dataset(tmp_path_factory.mktemp("data") / "d", *labelled_rows(400, 300, 3)).path
     export_text(path, path.with_name("d.svm"))
@@ -76,14 +75,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: Path) -> str:
+def undisturbed(data):
     return fit("mcid", data, passes=PASSES, eval_every=0).model.sha256
 
 
 class Stalled:
     """A command that can be made to last for ever."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self._hold, self._place = place / "hold", place
         (place / "stalling.py").write_text(STALLING_WORKER)
         self.process: subprocess.Popen[str] | None = None
@@ -93,7 +92,7 @@ class Stalled:
             "DASK_DISTRIBUTED__WORKER__PRELOAD": f"['{place / 'stalling.py'}']",
         }
 
-    def start(self, *arguments: object, faults: str = "") -> None:
+    def start(self, *arguments, faults=""):
         program = (
             f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
         )
@@ -106,21 +105,21 @@ class Stalled:
             env=self.environment,
         )
 
-    def hold(self) -> None:
+    def hold(self):
         self._hold.touch()
 
-    def let_go(self) -> None:
+    def let_go(self):
         self._hold.unlink(missing_ok=True)
         Path(f"{self._hold}.reached").unlink(missing_ok=True)
 
-    def when(self, condition: Callable[[], bool]) -> None:
+    def when(self, condition):
         wait_until(lambda: condition() or self.process.poll() is not None)
         assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
 
-    def when_reached(self) -> None:
+    def when_reached(self):
         self.when(Path(f"{self._hold}.reached").exists)
 
-    def end(self, *numbers: int, pause: float = 0.0) -> tuple[str, str]:
+    def end(self, *numbers, pause=0.0):
         """Send signals to the command and its children; return stdout and stderr when it has ended as promised."""
         family = psutil.Process(self.process.pid).children(recursive=True)
         started = time.monotonic()
@@ -135,7 +134,7 @@ class Stalled:
         wait_until(lambda: not any(_runs(process) for process in family))
         return out, err
 
-    def clear(self) -> None:
+    def clear(self):
         if self.process is not None and self.process.poll() is None:
             for process in workers_of(self.process.pid):
                 process.kill()
@@ -143,7 +142,7 @@ class Stalled:
             self.process.communicate()
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -151,22 +150,22 @@ def _runs(process: psutil.Process) -> bool:
 
 
 @pytest.fixture
-def stalled(tmp_path: Path) -> Iterator[Stalled]:
+def stalled(tmp_path):
     made = Stalled(tmp_path)
     yield made
     made.clear()
 
 
-def _fit(data: Path, run: Path, *more: object) -> list[object]:
+def _fit(data, run, *more):
     return ["fit", "mcid", data, run, "--passes", PASSES, "--eval-every", 0, "--quiet", *more]
 
 
-def _rounds(run: Path) -> int:
+def _rounds(run):
     events = run / "events.jsonl"
     return events.read_text().count("\n") if events.exists() else 0
 
 
-def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
+def _check_resumed(stalled, run, undisturbed):
     stalled.let_go()
     subprocess.run(
         [sys.executable, "-m", "distls", "resume", str(run), "--executor", "serial", "--quiet"],
@@ -179,9 +178,7 @@ def _check_resumed(stalled: Stalled, run: Path, undisturbed: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_round_that_does_not_end(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, number: int
-) -> None:
+def test_a_round_that_does_not_end(stalled, data, tmp_path, undisturbed, number):
     """Fault: Ctrl-C, SIGTERM, SIGHUP in a round that never ends | all tasks of a local cluster | one line that names
     `distls resume`; a checkpoint, exit code 3 | bits"""
     run = tmp_path / "run"
@@ -198,9 +195,7 @@ def test_a_round_that_does_not_end(
 
 
 @pytest.mark.slow
-def test_a_round_that_does_not_end_on_a_running_cluster(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
-) -> None:
+def test_a_round_that_does_not_end_on_a_running_cluster(stalled, data, tmp_path, undisturbed):
     """Fault: SIGTERM in a round that never ends, with `--scheduler` | all tasks of a running cluster | one line that
     names `distls resume`; a checkpoint, exit code 3 | bits"""
     run, contact = tmp_path / "run", tmp_path / "scheduler.json"
@@ -226,7 +221,7 @@ def test_a_round_that_does_not_end_on_a_running_cluster(
     _check_resumed(stalled, run, undisturbed)
 
 
-def _dask(name: str, stalled: Stalled, *options: str) -> subprocess.Popen[bytes]:
+def _dask(name, stalled, *options):
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *options]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=stalled.environment)
 
@@ -242,7 +237,7 @@ STUCK = {
 
 
 @pytest.mark.parametrize("phase", STUCK)
-def test_what_is_to_be_stuck_is_there(phase: str) -> None:
+def test_what_is_to_be_stuck_is_there(phase):
     """The tests that use it belong to the slow lane; a name that has moved is seen by every run."""
     replaced = []
     exec(STUCK[phase], {"when_held": lambda call: replaced.append(call) or call})
@@ -251,9 +246,7 @@ def test_what_is_to_be_stuck_is_there(phase: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["start", "prepare"])
-def test_what_is_stuck_before_the_first_round(
-    stalled: Stalled, data: Path, tmp_path: Path, phase: str
-) -> None:
+def test_what_is_stuck_before_the_first_round(stalled, data, tmp_path, phase):
     """Fault: SIGTERM while the driver is stuck before the first round | start of the cluster, preparation | one line
     after 9 s, exit code 3"""
     stalled.hold()
@@ -265,9 +258,7 @@ def test_what_is_stuck_before_the_first_round(
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
 @pytest.mark.parametrize("phase", ["kernel", "checkpoint"])
-def test_what_is_stuck_loses_nothing_that_was_saved(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str, phase: str, numbers: tuple[int, ...]
-) -> None:
+def test_what_is_stuck_loses_nothing_that_was_saved(stalled, data, tmp_path, undisturbed, phase, numbers):
     """A second signal is obeyed at once; a single one when the driver has had its time.
 
     Fault: SIGTERM, or a second Ctrl-C, while the driver is stuck | in a kernel, in the write of a checkpoint |
@@ -291,9 +282,7 @@ def test_what_is_stuck_loses_nothing_that_was_saved(
 
 
 @pytest.mark.slow
-def test_a_cluster_that_does_not_close(
-    stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str
-) -> None:
+def test_a_cluster_that_does_not_close(stalled, data, tmp_path, undisturbed):
     """Fault: SIGTERM, and the cluster does not close | the client's close | one line after 9 s, exit code 3 | bits"""
     run = tmp_path / "run"
     stalled.start(*_fit(data, run, "--workers", 1), faults=STUCK["close"])
@@ -308,7 +297,7 @@ def test_a_cluster_that_does_not_close(
     _check_resumed(stalled, run, undisturbed)
 
 
-def _work(command: str, data: Path, place: Path) -> list[object]:
+def _work(command, data, place):
     """Return the arguments of a command that has something to do."""
     quiet, text = "--quiet", data.with_name("d.svm")
     return {
@@ -323,7 +312,7 @@ def _work(command: str, data: Path, place: Path) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["ingest", "columns", "generate", "predict", "evaluate", "demo"])
-def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, command: str) -> None:
+def test_work_that_does_not_end(stalled, data, tmp_path, command):
     """Fault: Ctrl-C in ingest, columns, generate, predict, evaluate, demo | workers' tasks | one line, exit code 3;
     nothing partial of predictions"""
     if command in ("predict", "evaluate"):
@@ -340,7 +329,7 @@ def test_work_that_does_not_end(stalled: Stalled, data: Path, tmp_path: Path, co
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path, undisturbed: str) -> None:
+def test_a_terminal_that_is_closed(stalled, data, tmp_path, undisturbed):
     """The last whole round is saved, although nobody can be told.
 
     Fault: The terminal is closed | in a fit | exit code 3, a checkpoint | bits
@@ -365,7 +354,7 @@ def test_a_terminal_that_is_closed(stalled: Stalled, data: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data: Path, tmp_path: Path) -> None:
+def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data, tmp_path):
     """Fault: Modules in the current folder named like installed ones | `distls`, `distributed`, `numpy` | nothing"""
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-def test_workers_that_are_jobs(tmp_path: Path) -> None:
+def test_workers_that_are_jobs(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(600, 200, 4)).path
     (block,) = re.findall(
         r"```python\n(import distls\nfrom dask_jobqueue.*?)```", PAGE.read_text(), re.DOTALL

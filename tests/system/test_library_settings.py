@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_one_line(kind: str, tmp_path: Path) -> None:
+def test_one_line(kind, tmp_path):
     """Fault: Settings that Dask or numba cannot read | a file that is no YAML, or a list, or has values for sections or
     words for times; variables of the environment; `fit` | one line, exit code 2 | -"""
     if kind in FILES:
@@ -36,14 +35,14 @@ def test_one_line(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_that_dask_refuses_where_it_connects(tmp_path: Path) -> None:
+def test_a_time_that_dask_refuses_where_it_connects(tmp_path):
     with cluster(tmp_path) as there:
         _check_one_line(
             tmp_path, ["--scheduler", there.address], {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s"}
         )
 
 
-def _check_one_line(place: Path, where: list[str], environment: dict[str, str]) -> None:
+def _check_one_line(place, where, environment):
     rows = np.random.default_rng(0).normal(size=(60, 3))
     distls.ingest(rows, place / "D", y=np.arange(60) % 2, executor="serial")
     ended = subprocess.run(

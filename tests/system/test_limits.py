@@ -3,22 +3,18 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, labelled_rows, write_dataset
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     x, y = labelled_rows(300, 40, 3)
     return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
 
 
-def _fit(
-    data: Path, run: Path, limit: str = ":", options: Sequence[str] = ("--workers", "2"), **environment: str
-) -> tuple[int, list[str]]:
+def _fit(data, run, limit=":", options=("--workers", "2"), **environment):
     """Fit after a command of the shell that sets a limit; return the exit code and the lines on stderr."""
     own = ["fit", "gls", str(data), str(run), "--quiet", "--passes", "2", *options]
     command = ["bash", "-c", f'{limit}; exec "$0" "$@"', sys.executable, "-m", "distls", *own]
@@ -29,7 +25,7 @@ def _fit(
 
 
 @pytest.mark.slow
-def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -> None:
+def test_a_temporary_folder_that_cannot_be_written(data, tmp_path):
     place = tmp_path / "file" / "folder"
     (tmp_path / "file").touch()
     code, lines = _fit(data, tmp_path / "run", DASK_TEMPORARY_DIRECTORY=str(place))
@@ -44,7 +40,7 @@ def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -
 
 @pytest.mark.slow_cases("32")
 @pytest.mark.parametrize("number", [16, 32])
-def test_few_open_files(data: Path, tmp_path: Path, number: int) -> None:
+def test_few_open_files(data, tmp_path, number):
     assert _fit(data, tmp_path / "run", f"ulimit -n {number}") == (
         1,
         [
@@ -55,14 +51,14 @@ def test_few_open_files(data: Path, tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_limit_on_open_files_that_can_be_raised_is(data: Path, tmp_path: Path) -> None:
+def test_a_limit_on_open_files_that_can_be_raised_is(data, tmp_path):
     assert _fit(data, tmp_path / "run", "ulimit -S -n 32") == (0, [])
 
 
 @pytest.mark.slow_cases("(dask-1000|serial-.*)$")
 @pytest.mark.parametrize("size", [40, 150, 200, 1000])  # below 150 NumPy cannot be loaded
 @pytest.mark.parametrize("executor", ["dask", "serial"])
-def test_few_addresses(data: Path, tmp_path: Path, size: int, executor: str) -> None:
+def test_few_addresses(data, tmp_path, size, executor):
     options = ["--workers", "2"] if executor == "dask" else ["--executor", "serial"]
     assert _fit(data, tmp_path / "run", f"ulimit -v {size * 1024}", options) == (
         1,
@@ -74,5 +70,5 @@ def test_few_addresses(data: Path, tmp_path: Path, size: int, executor: str) -> 
 
 
 @pytest.mark.slow
-def test_few_open_files_are_enough_for_one_process(data: Path, tmp_path: Path) -> None:
+def test_few_open_files_are_enough_for_one_process(data, tmp_path):
     assert _fit(data, tmp_path / "run", "ulimit -n 32", ["--executor", "serial"]) == (0, [])

@@ -18,12 +18,10 @@ import h5py
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from helpers import labelled_rows, write_dataset
+from helpers import Exploit, distls, labelled_rows, printed, write_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distls.cli import cli
 from distls.columns.sharding import add_columns
 from distls.execution.serial import SerialExecutor
 from distls.solvers.status import Status
@@ -36,36 +34,13 @@ from distls.storage.errors import DistlsError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import load_model, weights_sha256
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import clear_cache
 
 SERIAL = ("--executor", "serial", "--quiet")
 LITTLE = 96 * 2**20
 FEATURES, CLASSES = 30, 3
-
-
-class Exploit:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return open, (str(self.marker), "w")
-
-
-class Stop:
-    """Interrupts a fit after its second round."""
-
-    def on_start(self, start):
-        pass
-
-    def on_round(self, event):
-        if event.record["round"] == 2:
-            raise KeyboardInterrupt
-
-    def on_end(self, status, state):
-        pass
 
 
 @pytest.fixture(scope="session")
@@ -76,16 +51,9 @@ def originals(tmp_path_factory):
     add_columns(write_dataset(root / "data", x, y, partition_rows=40).path)
     fit("sgd", root / "data", root / "run", params={"eta0": 0.1, "lanes": 1}, passes=2)
     for method, params in (("sgd", {"eta0": 0.1, "lanes": 1}), ("fista", {})):
-        with pytest.raises(KeyboardInterrupt, match="interrupted after"):
-            fit(
-                method,
-                root / "data",
-                root / method,
-                params=params,
-                passes=6,
-                callbacks=[Stop()],
-                checkpoint_seconds=0,
-            )
+        options = {"params": params, "passes": 6, "callbacks": [StopAfter(2)], "checkpoint_seconds": 0}
+        with interrupted():
+            fit(method, root / "data", root / method, **options)
     np.save(root / "rows.npy", x.toarray())
     np.save(root / "labels.npy", y)
     return root
@@ -105,18 +73,15 @@ def refused(*arguments):
     """Run a command that must be refused; return its only line."""
     tracemalloc.start()
     try:
-        result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        ended = distls(*arguments)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 1, (result.stdout, result.stderr)
-    assert result.stderr.startswith("distls: "), result.stderr
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert "Traceback" not in result.stderr
+    assert ended.code == 1, ended
+    assert ended.err.startswith("distls: "), ended.err
+    assert ended.err.count("\n") == 1, ended.err
     assert peak < LITTLE, f"{peak / 2**20:.0f} MiB"
-    return result.stderr.removeprefix("distls: ").rstrip("\n")
+    return ended.err.removeprefix("distls: ").rstrip("\n")
 
 
 # -- ways to do harm -------------------------------------------------------------------------------------
@@ -501,8 +466,7 @@ def test_a_model_that_scores_with_good_recipes_is_not_refused(at):
     """The features of the table above are refused for what is changed in them."""
     weights = np.ones((30, CLASSES), np.float32)
     forge_bundle(at / MODEL, {"weights": weights}, recipe=recipe())
-    result = CliRunner().invoke(cli, ["evaluate", str(at / "run"), str(at / "data"), *SERIAL[:2]])
-    assert result.exit_code == 0, result.stderr
+    assert printed("evaluate", at / "run", at / "data", *SERIAL[:2])
 
 
 LIKE = {
@@ -605,10 +569,9 @@ def test_runs_are_not_shown(at, changes):
     forge_json(at / "run" / "config.json", **changes)
     forge_json(at / "run" / "status.json", selected=[])
     for command in ("info", "report"):
-        result = CliRunner().invoke(cli, [command, str(at / "run")])
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        assert result.exit_code in (0, 1)
-        assert result.stderr.count("\n") == result.exit_code
+        ended = distls(command, at / "run")
+        assert ended.code in (0, 1)
+        assert ended.err.count("\n") == ended.code
 
 
 def test_events_and_status_that_make_no_sense(at):
@@ -625,10 +588,9 @@ def test_events_and_status_that_make_no_sense(at):
 def test_names_do_nothing_to_a_terminal(at):
     forge_bundle(at / MODEL, classes=["\x1b]0;owned\x07", "\x1b[2J", "c"])
     forge(at / "data", classes=["\x1b]0;owned\x07", "\x1b[2J", "c"])
-    result = CliRunner().invoke(cli, ["evaluate", str(at / "run"), str(at / "data"), *SERIAL[:2]])
-    assert result.exit_code == 0
-    assert "\x1b" not in result.stdout
-    assert "\\x1b[2J" in result.stdout
+    shown = printed("evaluate", at / "run", at / "data", *SERIAL[:2])
+    assert "\x1b" not in shown
+    assert "\\x1b[2J" in shown
 
 
 # -- sources ---------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ LIMIT = "280MiB"
 OPTIONS = ("-p", "loss=hinge", "--passes", "2", "--workers", "2", "--memory-limit", LIMIT)
 
 
-def high_water(pid: int) -> int:
+def high_water(pid):
     """Return the highest resident size a process has had, 0 when it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -36,7 +35,7 @@ def high_water(pid: int) -> int:
 class Watched:
     """A `distls` command whose processes' peaks are sampled from outside."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments):
         self.driver, self.workers = 0, dict[int, int]()
         command = [sys.executable, "-m", "distls", *map(str, arguments)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -49,7 +48,7 @@ class Watched:
             watcher.join()
         self.code = self._process.returncode
 
-    def _watch(self) -> None:
+    def _watch(self):
         while self._process.poll() is None:
             self.driver = max(self.driver, high_water(self._process.pid))
             for worker in workers_of(self._process.pid):
@@ -57,14 +56,14 @@ class Watched:
             time.sleep(0.05)
 
 
-def check_peaks(workers: dict[int, int], plan: dict[str, Any]) -> None:
+def check_peaks(workers, plan):
     """No worker takes more than planned, and one at least half of it: a busy machine may leave the other waiting."""
     peaks = [peak / plan["worker_bytes"] for peak in workers.values()]
     assert 0.5 <= max(peaks) <= 1.0, f"{peaks} of {plan['worker_parts']}"
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(tmp_path_factory):
     """300,000 documents: 160 MiB decoded."""
     path = tmp_path_factory.mktemp("large") / "train"
     generate("rcv1-4", path, rows=300_000, partition_size=4 * 2**20, compress="none")
@@ -72,16 +71,14 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plan(large: Path) -> dict[str, Any]:
+def plan(large):
     made = Watched("plan", "mcid", large, *OPTIONS, "--json", "--no-probe")
     assert made.code == 0, made.error
     return dict(json.loads(made.out))
 
 
 @pytest.mark.slow
-def test_peaks_stay_below_the_limit_and_near_the_plan(
-    large: Path, plan: dict[str, Any], tmp_path: Path
-) -> None:
+def test_peaks_stay_below_the_limit_and_near_the_plan(large, plan, tmp_path):
     limit = parse_bytes(LIMIT)
     assert plan["worker_limit"] == limit
     assert 0 < plan["cached_fraction"] < 0.8, "the test is about data that the caches cannot hold"
@@ -100,7 +97,7 @@ def test_peaks_stay_below_the_limit_and_near_the_plan(
     assert events[1]["cached_bytes"] > 0
 
 
-def test_what_the_plan_refuses_is_refused_at_once(large: Path, tmp_path: Path) -> None:
+def test_what_the_plan_refuses_is_refused_at_once(large, tmp_path):
     refused = Watched("fit", "mcid", large, tmp_path / "run", *OPTIONS[:-1], "150MiB")
     assert (refused.code, refused.out, refused.workers) == (1, "", {})
     assert refused.error.startswith(f"distls: {large}: a worker needs ")
@@ -108,7 +105,7 @@ def test_what_the_plan_refuses_is_refused_at_once(large: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
+def test_columns_stay_below_the_limit(large, tmp_path):
     train, limit = tmp_path / "train", parse_bytes(LIMIT)
     shutil.copytree(large, train, copy_function=os.link)
     made = Watched(
@@ -122,15 +119,14 @@ def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -> None:
+def test_descent_over_shards_stays_below_the_plan(large, tmp_path):
     train = tmp_path / "train"
     shutil.copytree(large, train, copy_function=os.link)
     assert Watched("columns", train, "--shard-size", "4MiB", "--workers", 2, "--quiet").code == 0
     asked = ["-p", "dtype=float32", "-p", "alpha=1e-4", "-p", "active_mib=1", "--passes", "3", "--workers", 2]
     limit = ["--memory-limit", "335MiB"]
     plan = json.loads(Watched("plan", "bcd", train, *asked, *limit, "--json", "--no-probe").out)
-    shards = open_dataset(train).columns
-    assert shards is not None
+    assert open_dataset(train).columns is not None
     assert plan["cached_fraction"] < 0.5, "shards are to be streamed"
     fitted = Watched("fit", "bcd", train, tmp_path / "run", *asked, *limit, "--quiet")
     assert (fitted.code, fitted.error) == (0, "")
@@ -139,7 +135,7 @@ def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_descent_by_rows_stays_below_the_plan(large: Path, tmp_path: Path) -> None:
+def test_descent_by_rows_stays_below_the_plan(large, tmp_path):
     """Of the same rows as those of `test_peaks...`, without column shards; of scores nothing is kept."""
     asked = [
         "-p",
@@ -164,7 +160,7 @@ def test_descent_by_rows_stays_below_the_plan(large: Path, tmp_path: Path) -> No
     assert not (tmp_path / "run" / "state").exists()
 
 
-def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
+def test_columns_that_cannot_fit_are_refused_at_once(large):
     refused = Watched("columns", large, "--workers", 2, "--memory-limit", "150MiB")
     assert (refused.code, refused.out, refused.workers) == (1, "", {})
     assert refused.error.startswith(f"distls: {large}: a worker needs ")
@@ -172,7 +168,7 @@ def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide(tmp_path_factory):
     """4000 rows of 2000 numbers, two of them the same: a Gram matrix of theirs takes 31 MiB."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("wide") / "train"
@@ -194,9 +190,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda given: given if isinstance(given, str) else " ".join(given),
 )
-def test_peaks_of_the_least_squares_methods_stay_below_the_plan(
-    wide: Path, tmp_path: Path, method: str, params: list[str]
-) -> None:
+def test_peaks_of_the_least_squares_methods_stay_below_the_plan(wide, tmp_path, method, params):
     asked = [*(word for each in params for word in ("-p", each)), "--workers", "2", "--memory-limit", "2GiB"]
     passes = ["--passes", "4"] if method == "gls" else []
     planned = Watched("plan", method, wide, *asked, "--json", "--no-probe")
@@ -212,7 +206,7 @@ def test_peaks_of_the_least_squares_methods_stay_below_the_plan(
 
 
 @pytest.fixture(scope="module")
-def many_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many_classes(tmp_path_factory):
     """500 documents in 800 classes with 150,000 features: dense weights take 458 MiB."""
     path = tmp_path_factory.mktemp("many") / "train"
     rng = np.random.default_rng(0)
@@ -226,9 +220,7 @@ def many_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_classes_whose_weights_do_not_fit_are_trained_and_scored_in_blocks(
-    many_classes: Path, tmp_path: Path
-) -> None:
+def test_classes_whose_weights_do_not_fit_are_trained_and_scored_in_blocks(many_classes, tmp_path):
     limit, run = parse_bytes("450MiB"), tmp_path / "run"
     options = ["--workers", "2", "--memory-limit", "450MiB"]
     data = open_dataset(many_classes)

@@ -4,13 +4,11 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from helpers import Ended, distls, labelled_rows, write_dataset
-from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_store
+from store_helpers import BUCKET, WRONG_KEY, forget_clients, object_store
 
 from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
@@ -38,13 +36,13 @@ METHODS = {
 
 
 @pytest.fixture(scope="module")
-def broken() -> Iterator[Faults]:
+def broken():
     with object_store() as faults:
         yield faults
 
 
 @pytest.fixture
-def faults(broken: Faults) -> Iterator[Faults]:
+def faults(broken):
     forget_clients()
     yield broken
     broken.heal()
@@ -52,7 +50,7 @@ def faults(broken: Faults) -> Iterator[Faults]:
 
 
 @pytest.fixture(scope="module")
-def text(broken: Faults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text(broken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     x, y = labelled_rows(ROWS, 2000, 4)
     write_dataset(folder / "d", x, y, partition_rows=ROWS)
@@ -70,7 +68,7 @@ class Tour(NamedTuple):
     predictions: list[list[str]]
 
 
-def tour(root: Any, text: Path, executor: Any, methods: dict[str, Any]) -> Tour:
+def tour(root, text, executor, methods):
     """Ingest, train, score and predict; column shards are made where a method reads them."""
     report = ingest(
         [str(text)],
@@ -102,17 +100,17 @@ def tour(root: Any, text: Path, executor: Any, methods: dict[str, Any]) -> Tour:
 
 
 @pytest.fixture(scope="module")
-def on_disk(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Tour:
+def on_disk(text, tmp_path_factory):
     return tour(tmp_path_factory.mktemp("disk"), text, None, METHODS)
 
 
-def _secret(_item: None) -> str | None:
+def _secret(_item):
     return os.environ.get("AWS_SECRET_ACCESS_KEY")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("faults")
-def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_have_the_credentials_of_now(monkeypatch):
     """Also when the process they are forked from was started before."""
     start_local(1).close()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of now")
@@ -124,7 +122,7 @@ def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: Tour) -> None:
+def test_the_same_bits_on_worker_processes(faults, text, on_disk):
     executor, _ = open_executor(ClusterOptions(workers=2))
     try:
         assert tour(f"{BUCKET}/tour", text, executor, METHODS) == on_disk
@@ -146,9 +144,7 @@ def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: 
     [{"error_every": 7}, {"slow": 0.02}, {"cut_reads_every": 5, "cut_writes_every": 6}],
     ids=["every 7th request fails", "slow reads", "answers and uploads cut off"],
 )
-def test_the_same_bits_from_a_store_that_fails(
-    faults: Faults, text: Path, on_disk: Tour, what: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_same_bits_from_a_store_that_fails(faults, text, on_disk, what, tmp_path):
     """Fault: Every 7th request answered 500; slow reads; every 5th answer and 6th upload cut in the middle | ingest,
     fit, evaluate, predict | nothing; everything complete | bits"""
     for name, value in what.items():
@@ -162,7 +158,7 @@ def test_the_same_bits_from_a_store_that_fails(
 
 
 @pytest.mark.slow
-def test_arrays_of_estimators_go_through_the_store(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_estimators_go_through_the_store(faults, monkeypatch):
     x, y = labelled_rows(300, 20, 3)
     alone = MCIDClassifier(passes=2).fit(x, y).model_.sha256
     monkeypatch.setenv("DISTLS_TEMPORARY", f"{BUCKET}/temporary")
@@ -175,21 +171,19 @@ def test_arrays_of_estimators_go_through_the_store(faults: Faults, monkeypatch: 
 
 
 @pytest.fixture(scope="module")
-def data(broken: Faults, text: Path) -> str:
+def data(broken, text):
     ingest([str(text)], f"{BUCKET}/data", partition_size=PARTITION)
     return f"{BUCKET}/data"
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: str) -> str:
+def undisturbed(data):
     done = fit("mcid", data, f"{BUCKET}/undisturbed", params={"alpha": 1e-4}, passes=PASSES)
     return done.model.sha256
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_from_its_checkpoint(
-    faults: Faults, data: str, undisturbed: str, command: Callable[..., Any]
-) -> None:
+def test_a_killed_driver_goes_on_from_its_checkpoint(faults, data, undisturbed, command):
     """Fault: SIGKILL of the driver of a run in a store | after a checkpoint, a half-written one added | a run that
     `resume` continues; the half is removed | bits"""
     run = place_of(f"{BUCKET}/killed")
@@ -211,9 +205,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_store_that_is_gone_ends_the_fit_in_one_line(
-    faults: Faults, data: str, undisturbed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_gone_ends_the_fit_in_one_line(faults, data, undisturbed, monkeypatch):
     """Fault: A store that becomes unreachable | from the fifth round of a fit | one line with the URL; a run that
     `resume` continues | bits"""
     monkeypatch.setenv("DISTLS_STORE_RETRY_SECONDS", "1")
@@ -221,12 +213,12 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     run = f"{BUCKET}/gone"
 
     class Breaks:
-        def on_start(self, start: Any) -> None: ...
+        def on_start(self, start): ...
 
-        def on_round(self, event: Any) -> None:
+        def on_round(self, event):
             faults.down = event.record["round"] >= 5
 
-        def on_end(self, *_: Any) -> None: ...
+        def on_end(self, *_): ...
 
     with pytest.raises(DistlsError) as ended:
         fit(
@@ -249,12 +241,12 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
 
 
 @pytest.mark.slow
-def test_an_ingest_goes_on(faults: Faults, text: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ingest_goes_on(faults, text, data, monkeypatch):
     """Fault: An ingest that is ended between two objects | at its 40th write | one line; repeating the ingest
     continues it | bits"""
     write_parts, calls = StorePath.write_parts, iter(range(10**6))
 
-    def stop(place: StorePath, *parts: Any) -> None:
+    def stop(place, *parts):
         if next(calls) == 40:
             raise KeyboardInterrupt
         write_parts(place, *parts)
@@ -270,7 +262,7 @@ def test_an_ingest_goes_on(faults: Faults, text: Path, data: str, monkeypatch: p
     assert open_dataset(f"{BUCKET}/half").fingerprint == open_dataset(data).fingerprint
 
 
-def test_a_changed_object_is_refused(faults: Faults, text: Path) -> None:
+def test_a_changed_object_is_refused(faults, text):
     """Fault: An object changed, truncated, deleted | an array of a partition, one after the other; 3 changes | one
     line naming partition and array"""
     ingest([str(text)], f"{BUCKET}/changed", partition_size=PARTITION)
@@ -297,7 +289,7 @@ def test_a_changed_object_is_refused(faults: Faults, text: Path) -> None:
 # -- one line --------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_there(faults: Faults) -> None:
+def test_what_is_not_there(faults):
     expected = {
         f"{BUCKET}/no": f"{BUCKET}/no: no such data set, run or model",
         "s3://nope/d": "s3://nope/d: there is no bucket s3://nope; make it first, or check AWS_ENDPOINT_URL",
@@ -312,9 +304,7 @@ def test_what_is_not_there(faults: Faults) -> None:
     )
 
 
-def test_wrong_credentials_are_named_and_not_shown(
-    faults: Faults, data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_credentials_are_named_and_not_shown(faults, data, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", WRONG_KEY)
     forget_clients()
     ended = distls("info", data)
@@ -327,16 +317,14 @@ def test_wrong_credentials_are_named_and_not_shown(
     assert "something" not in ended.err
 
 
-def test_a_store_over_plain_http_is_asked_for(
-    faults: Faults, data: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_over_plain_http_is_asked_for(faults, data, monkeypatch):
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     forget_clients()
     ended = distls("info", data)
     assert ended.err.endswith(": its endpoint is not https; set AWS_ALLOW_HTTP=true to allow that\n")
 
 
-def test_without_the_library(faults: Faults, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library(faults, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     line = "distls: object stores need the package obstore: pip install 'distls[stores]'\n"
     assert distls("info", data) == Ended(1, "", line)

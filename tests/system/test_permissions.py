@@ -50,7 +50,7 @@ print(json.dumps(modes))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_no_file_is_wider_than_the_mask(mask: int) -> None:
+def test_no_file_is_wider_than_the_mask(mask):
     # the names of sockets must be short
     with tempfile.TemporaryDirectory(prefix="distls-", dir="/tmp") as folder:
         temporary = Path(folder) / "tmp"

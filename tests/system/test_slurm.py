@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -62,7 +61,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 class Slurm:
     """Munge, controller and one node, with all they write in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         for name in ("state", "spool"):
             (folder / name).mkdir()
@@ -84,7 +83,7 @@ class Slurm:
         self.environment = {**os.environ, **settings}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
-    def start(self) -> None:
+    def start(self):
         """Start the daemons; skip where they may not run."""
         self._daemon("munged", "--foreground", "--force", *self._munge_files())
         self._until(lambda: (self.folder / "munge.socket").exists())
@@ -92,7 +91,7 @@ class Slurm:
         self._daemon("slurmd", "-D", "-N", "node")
         self._until(lambda: self.command("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle")
 
-    def _munge_files(self) -> list[str]:
+    def _munge_files(self):
         names = {
             "socket": "socket",
             "key-file": "key",
@@ -102,7 +101,7 @@ class Slurm:
         }
         return [f"--{option}={self.folder}/munge.{name}" for option, name in names.items()]
 
-    def _daemon(self, *command: str) -> None:
+    def _daemon(self, *command):
         with (self.folder / f"{command[0]}.out").open("wb") as out:
             self._daemons.append(
                 subprocess.Popen(
@@ -110,22 +109,22 @@ class Slurm:
                 )
             )
 
-    def _until(self, condition: Callable[[], bool]) -> None:
+    def _until(self, condition):
         wait_until(lambda: any(daemon.poll() is not None for daemon in self._daemons) or condition())
         for daemon in self._daemons:
             if daemon.poll() is not None:
-                program = str(daemon.args[0])  # type: ignore[index]
+                program = str(daemon.args[0])
                 pytest.skip(
                     f"{program} does not run here: {(self.folder / f'{program}.out').read_text()[-300:]}"
                 )
 
-    def command(self, *words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def command(self, *words, folder=None):
         """Run a command of SLURM or one that submits jobs."""
         return subprocess.run(
             words, env=self.environment, cwd=folder, capture_output=True, text=True, timeout=SECONDS
         )
 
-    def close(self) -> None:
+    def close(self):
         """End jobs and daemons, and whatever else they have started."""
         for daemon in reversed(self._daemons):
             daemon.terminate()
@@ -140,7 +139,7 @@ class Slurm:
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
+def slurm():
     # sockets have short names
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     folder.chmod(0o755)
@@ -154,23 +153,23 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     path = tmp_path_factory.mktemp("slurm") / "train"
     write_dataset(path, *labelled_rows(1_200, 300, 4))
     return path
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     """Return a folder with the scripts, from which jobs are submitted."""
     return Path(shutil.copytree(DEPLOY / "slurm", tmp_path / "slurm"))
 
 
-def _weights(train: Path, passes: float) -> str:
+def _weights(train, passes):
     return fit("mcid", train, passes=passes, eval_every=0).model.sha256
 
 
-def _submit(slurm: Slurm, place: Path) -> int:
+def _submit(slurm, place):
     """Submit the example's job with fewer and smaller tasks, and many short passes."""
     small = ("--ntasks=4", "--mem-per-cpu=1G", "--output=%j.log", "--parsable")
     settings = f"--export=ALL,DASK_CONFIG={place / 'settings'}"
@@ -180,18 +179,18 @@ def _submit(slurm: Slurm, place: Path) -> int:
     return int(ended.stdout)
 
 
-def _state(slurm: Slurm, job: int) -> dict[str, str]:
+def _state(slurm, job):
     words = slurm.command("scontrol", "show", "job", str(job), "--oneliner").stdout.split()
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def _end(slurm: Slurm, place: Path, job: int) -> tuple[str, str]:
+def _end(slurm, place, job):
     """Wait for the end of a job; return its exit code and what it printed."""
     wait_until(lambda: _state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"))
     return _state(slurm, job)["ExitCode"].partition(":")[0], (place / f"{job}.log").read_text()
 
 
-def _tell_to_end(slurm: Slurm, place: Path, job: int) -> int:
+def _tell_to_end(slurm, place, job):
     """Do as SLURM does before a job's time is over, and then submit it again."""
     assert slurm.command("scancel", "--signal=TERM", str(job)).returncode == 0
     code, log = _end(slurm, place, job)
@@ -199,7 +198,7 @@ def _tell_to_end(slurm: Slurm, place: Path, job: int) -> int:
     return _submit(slurm, place)
 
 
-def _requeue(slurm: Slurm, _place: Path, job: int) -> int:
+def _requeue(slurm, _place, job):
     """Do as SLURM does when a node is lost: kill the job and start it anew, but without waiting two minutes."""
     assert slurm.command("scontrol", "requeue", str(job)).returncode == 0
     wait_until(lambda: _state(slurm, job)["JobState"] == "PENDING")
@@ -208,9 +207,7 @@ def _requeue(slurm: Slurm, _place: Path, job: int) -> int:
 
 
 @pytest.mark.parametrize(("interrupt", "protocol"), [(_tell_to_end, "tcp"), (_requeue, "tls")])
-def test_a_job_that_was_ended_is_continued(
-    slurm: Slurm, train: Path, place: Path, interrupt: Callable[[Slurm, Path, int], int], protocol: str
-) -> None:
+def test_a_job_that_was_ended_is_continued(slurm, train, place, interrupt, protocol):
     """Fault: SLURM warns a job that its time is nearly over; requeues it, as after the loss of a node | a real
     SLURM, after the third round | exit code 3, a checkpoint; the job starts again; both resume with no round
     missing or repeated | bits"""
@@ -238,7 +235,7 @@ def test_a_job_that_was_ended_is_continued(
     assert list(place.glob("distls-*.json")) == []
 
 
-def test_a_fit_on_workers_that_are_jobs(slurm: Slurm, train: Path, place: Path) -> None:
+def test_a_fit_on_workers_that_are_jobs(slurm, train, place):
     small = {"jobs": 2, "cores": 1, "processes": 1, "memory": "1GiB", "walltime": "00:10:00"}
     script = (
         "import sys, cluster\n"

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, wait_until
@@ -62,12 +61,12 @@ STREAMS = [
 C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-def test_the_walk_is_over_all_commands() -> None:
+def test_the_walk_is_over_all_commands():
     assert set(cli.commands) <= set(WALK)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A table whose label and column no terminal should obey, its data set and a run."""
     root = tmp_path_factory.mktemp("streams")
     rows = "".join(f"{i % 7},{i % 3},{[EVIL, 'b'][i % 2]}\n" for i in range(60))
@@ -82,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _ended(place: Path, line: str, how: str = "", encoding: str = "") -> tuple[int, str, str]:
+def _ended(place, line, how="", encoding=""):
     """Run a command, one that serves until it is interrupted; return exit code, stdout and stderr."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -104,14 +103,14 @@ def _ended(place: Path, line: str, how: str = "", encoding: str = "") -> tuple[i
     return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
-def _answers(port: int) -> bool:
+def _answers(port):
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.fast_cases("info$")
 @pytest.mark.parametrize("name", WALK)
-def test_no_stream_ends_a_command(made: Path, tmp_path: Path, name: str) -> None:
+def test_no_stream_ends_a_command(made, tmp_path, name):
     """Fault: Standard streams closed, full, without a reader, of another encoding | each command, in eight settings |
     nothing; where what is printed is the product and stdout fails, one line and exit code 1"""
     line, product = WALK[name]

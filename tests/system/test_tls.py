@@ -11,9 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -33,21 +31,21 @@ RECORDS = {20, 21, 22, 23}
 class Standing:
     """A cluster that `distls cluster` runs."""
 
-    def __init__(self, command: Any) -> None:
+    def __init__(self, command):
         self.command, self.process = command, psutil.Process(command.process.pid)
         self.address = command.process.stdout.readline().strip()
         self.options = shlex.split(command.process.stdout.readline())
         assert self.options[:2] == ["--scheduler", self.address], command.end()
 
     @property
-    def tls(self) -> list[str]:
+    def tls(self):
         return self.options[2:]
 
     @property
-    def certificates(self) -> Certificates:
+    def certificates(self):
         return Certificates(*map(Path, self.tls[1::2]))
 
-    def n_workers(self) -> int:
+    def n_workers(self):
         security = security_of(self.certificates)
         with Client(self.address, security=security, timeout=SECONDS, set_as_default=False) as client:
             workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -55,7 +53,7 @@ class Standing:
         return len(workers)
 
 
-def _listening(process: psutil.Process) -> set[tuple[str, int]]:
+def _listening(process):
     """Return the addresses on which a process and its descendants listen."""
     found = set()
     with contextlib.suppress(psutil.Error):
@@ -66,19 +64,19 @@ def _listening(process: psutil.Process) -> set[tuple[str, int]]:
     return found
 
 
-def _open_to_others(process: psutil.Process) -> set[tuple[str, int]]:
+def _open_to_others(process):
     return {where for where in _listening(process) if not ipaddress.ip_address(where[0]).is_loopback}
 
 
 @pytest.fixture(scope="module")
-def standing(lasting_command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Standing:
+def standing(lasting_command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("standing") / "tls"
     options = ("--workers", 2, "--port", 0, "--tls", "--tls-directory", folder)
     return Standing(lasting_command("cluster", *options))
 
 
 @pytest.fixture
-def strangers(tmp_path: Path) -> list[str]:
+def strangers(tmp_path):
     """Return the options for a certificate of another authority."""
     made, options = Security.temporary(), []
     for name, content in (
@@ -94,7 +92,7 @@ def strangers(tmp_path: Path) -> list[str]:
 class Recorder:
     """Passes connections on to a scheduler and keeps what each side sent."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         host, port = address.removeprefix("tls://").split(":")
         self._target = (host, int(port))
         self.sent: list[bytearray] = []
@@ -102,7 +100,7 @@ class Recorder:
         self.address = f"tls://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 near, far = self._server.accept()[0], socket.create_connection(self._target)
@@ -112,7 +110,7 @@ class Recorder:
                         target=self._pass_on, args=(source, sink, self.sent[-1]), daemon=True
                     ).start()
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
+    def _pass_on(self, source, sink, kept):
         with contextlib.suppress(OSError):
             while data := source.recv(2**16):
                 kept += data
@@ -120,11 +118,11 @@ class Recorder:
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
-    def close(self) -> None:
+    def close(self):
         self._server.close()
 
 
-def _records(stream: bytes) -> list[int]:
+def _records(stream):
     """Return the types of the TLS records that are all of a stream; its last one may be cut."""
     kinds, start = [], 0
     while start + 5 <= len(stream):
@@ -134,14 +132,12 @@ def _records(stream: bytes) -> list[int]:
     return kinds
 
 
-def _arguments(documents: Path, run: Path, *options: object) -> list[object]:
+def _arguments(documents, run, *options):
     parameters = ("-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, "--eval-every", 0, "--quiet")
     return ["fit", "mcid", documents, run, *parameters, *options]
 
 
-def test_same_bits_and_nothing_readable_on_the_way(
-    standing: Standing, command: Callable[..., Any], documents: Path, tmp_path: Path
-) -> None:
+def test_same_bits_and_nothing_readable_on_the_way(standing, command, documents, tmp_path):
     """Fault: An eavesdropper on the connection | between driver and scheduler | nothing | bits"""
     model = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0).model
     recorder = Recorder(standing.address)
@@ -162,13 +158,7 @@ def test_same_bits_and_nothing_readable_on_the_way(
 
 
 @pytest.mark.slow
-def test_strangers_are_refused(
-    standing: Standing,
-    command: Callable[..., Any],
-    documents: Path,
-    tmp_path: Path,
-    strangers: list[str],
-) -> None:
+def test_strangers_are_refused(standing, command, documents, tmp_path, strangers):
     """Fault: Clients without encryption, with another authority, with another certificate | at a scheduler with TLS,
     all three at once; 3 clients | one line, exit code 1; no run"""
     tcp = standing.address.replace("tls:", "tcp:")
@@ -190,7 +180,7 @@ def test_strangers_are_refused(
 
 
 @pytest.mark.slow
-def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, strangers: list[str]) -> None:
+def test_workers_of_strangers_are_refused(standing, tmp_path, strangers):
     """Fault: Workers without encryption, with another authority | at a scheduler with TLS, both at once; 2 workers |
     the worker ends; the cluster keeps its own"""
     tcp = standing.address.replace("tls:", "tcp:")
@@ -209,7 +199,7 @@ def test_workers_of_strangers_are_refused(standing: Standing, tmp_path: Path, st
     assert standing.n_workers() == 2
 
 
-def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) -> None:
+def test_all_of_it_is_on_loopback_and_its_files_are_private(standing):
     # the scheduler and its page, and of each of two workers the nanny, itself and its page
     assert len(_listening(standing.process)) == 8
     assert _open_to_others(standing.process) == set()
@@ -218,9 +208,7 @@ def test_all_of_it_is_on_loopback_and_its_files_are_private(standing: Standing) 
 
 
 @pytest.mark.slow
-def test_a_cluster_of_a_fit_is_on_loopback(
-    command: Callable[..., Any], documents: Path, tmp_path: Path
-) -> None:
+def test_a_cluster_of_a_fit_is_on_loopback(command, documents, tmp_path):
     options = ("--passes", 10_000, "--workers", 2, "--quiet")
     run = command(
         "fit", "mcid", documents, tmp_path / "run", "-p", "loss=hinge", "-p", "alpha=1e-4", *options
@@ -231,7 +219,7 @@ def test_a_cluster_of_a_fit_is_on_loopback(
     assert _open_to_others(process) == set()
 
 
-def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
+def _speaks_tls_only(port, certificates):
     """Tell whether a port greets nobody in plain text, and holders of the certificate encrypted."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as plain:
         # Dask's own greeting starts with its length, and is answered at once
@@ -247,9 +235,7 @@ def _speaks_tls_only(port: int, certificates: Certificates) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_open_to_other_machines_is_open_by_tls_only(
-    command: Callable[..., Any], tmp_path: Path, number: int
-) -> None:
+def test_open_to_other_machines_is_open_by_tls_only(command, tmp_path, number):
     """Fault: The ports are scanned | all ports that `distls cluster --host 0.0.0.0 --tls` opens; ended by SIGINT,
     SIGTERM | TLS only; one line, exit code 0, no key remains"""
     folder = tmp_path / "tls"

@@ -4,8 +4,6 @@ Workers die with results that nobody has fetched yet, schedulers end and are res
 raises `Lost`, for the caller to repeat; what does not return within `RETURN_SECONDS` raises `WorkerError`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

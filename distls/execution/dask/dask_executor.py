@@ -5,8 +5,6 @@ calls. `shared` is scattered by the driver for each call, so that the scheduler 
 when its only holder dies, it is scattered again and what is missing is redone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Which messages of Dask and its event loop reach the user."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

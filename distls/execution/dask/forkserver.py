@@ -1,7 +1,5 @@
 """The process that the workers of a local cluster are forked from; started before Dask is imported, so without it."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl

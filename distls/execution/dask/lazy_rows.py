@@ -1,7 +1,5 @@
 """The rows of a data set as Dask collections: a chunk a partition, read by the worker that needs it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

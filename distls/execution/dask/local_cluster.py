@@ -1,7 +1,5 @@
 """Clusters on this machine: a scheduler, workers forked from one process, and Dask settings that suit distls."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -3,8 +3,6 @@
 Changes of a version of distributed meet this file alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

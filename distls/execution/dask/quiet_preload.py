@@ -1,7 +1,5 @@
 """Imported first by the process that workers are forked from: Dask, without a word where its settings are broken."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 

@@ -1,7 +1,5 @@
 """Running clusters: the one that is active in this process, and others to connect to."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

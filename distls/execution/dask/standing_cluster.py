@@ -1,7 +1,5 @@
 """A cluster on this machine that outlives the commands that use it: `distls cluster`."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import logging

@@ -1,7 +1,5 @@
 """TLS certificates: three files, validated before anything is started or connected to."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

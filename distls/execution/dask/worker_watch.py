@@ -1,7 +1,5 @@
 """What the scheduler says of workers while a job goes on: who pauses, spills, is killed for memory, or is silent."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """AnnData format: ranges of rows, the label column, the feature names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Formats of array files, npy, npz and idx: shapes, label files, ranges of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

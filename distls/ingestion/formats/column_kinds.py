@@ -1,7 +1,5 @@
 """Kinds of a table's columns: as the option names them, or as the first rows show them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """CSV format: separator, header and the roles of the columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

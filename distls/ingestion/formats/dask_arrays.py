@@ -1,7 +1,5 @@
 """Dask arrays and DataFrames as sources: chunks are computed one at a time, by whatever scheduler is current."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents in a column of CSV or Parquet: which column, which labels, and the items to read."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Mapping, Sequence

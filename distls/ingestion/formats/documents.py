@@ -1,7 +1,5 @@
 """Raw text format: hashing, and the fields or columns of document, label and weight."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

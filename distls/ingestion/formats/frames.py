@@ -1,7 +1,5 @@
 """Data frames as sources: read as Parquet files of the same columns, tables or documents, would be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables as JSON lines: a record on each line, whose fields are the columns."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Parquet format: roles of the columns by type, and the pair of list columns that holds sparse rows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

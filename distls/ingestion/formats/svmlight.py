@@ -1,7 +1,5 @@
 """Svmlight format: recognition, options, plan."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Columns of a table: roles chosen by the options, or taken over from another data set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Vowpal Wabbit format: feature names are column numbers, or are hashed to 2**B columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

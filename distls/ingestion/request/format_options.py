@@ -1,7 +1,5 @@
 """Options of an input format: dataclasses that declare each option once, for Python and the command line."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 from collections.abc import Callable, Mapping, Sequence

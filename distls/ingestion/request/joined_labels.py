@@ -1,7 +1,5 @@
 """Sources whose labels are judged, or come from another file: how their format is asked to plan them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

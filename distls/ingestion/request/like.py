@@ -3,8 +3,6 @@
 Recorded transforms and sources are validated before other data are read like them; see docs/security.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar

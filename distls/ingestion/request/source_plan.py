@@ -1,7 +1,5 @@
 """The plan of an ingest: sources cut into items, and how they are read."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

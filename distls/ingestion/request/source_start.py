@@ -1,7 +1,5 @@
 """Source files: whether they are readable, and their first bytes, by which they are recognised."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Callable
 from dataclasses import replace

@@ -12,8 +12,6 @@ With `debias`, once the violation is small, the selected columns are refitted to
 instead of the sparse one, which shrinks the weights of the features that it selects.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

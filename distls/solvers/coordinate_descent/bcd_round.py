@@ -3,8 +3,6 @@
 A lane's sweep is an epoch of Algorithm 1 of the paper of block coordinate descent.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar

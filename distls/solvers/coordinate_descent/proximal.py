@@ -6,8 +6,6 @@ at the point ahead of it, from which the next step will be taken if this one is 
 its curvature, known from the loss, determines how much shorter the next one must be.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 FISTA is that of Beck and Teboulle (2009), SpaRSA that of Wright, Nowak and Figueiredo (2009).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -5,8 +5,6 @@ What either needs of rows is a sum over them, which the lanes of row partitions 
 are worked on are kept between the reads of a descent, as far as there is room (docs/decisions/0045).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, cast

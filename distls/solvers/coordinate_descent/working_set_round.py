@@ -4,8 +4,6 @@ The read looks for columns that violate the optimality conditions at the new wei
 of the rows are to be scaled to be a point of the dual: the duality gap, at no further read (docs/decisions/0037).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 Each class is trained by SDCA (Shalev-Shwartz and Zhang 2013).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -7,8 +7,6 @@ dual point bounds the optimum of every fit of the problem. The weights of the fi
 The ascent is SDCA (Shalev-Shwartz and Zhang 2013).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

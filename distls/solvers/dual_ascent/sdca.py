@@ -7,8 +7,6 @@ the squared norm of the sum of the lanes' changes to the sum of their squared no
 would lower it is taken in part.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

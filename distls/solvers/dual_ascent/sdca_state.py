@@ -3,8 +3,6 @@
 It starts from a model, from the duals of another run, or after a loss from its weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Generated features of a fit: the state that holds them, and the choice of a method that has one block of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar

@@ -4,8 +4,6 @@
 replacement), columns-replaced, frequency, rareness, gradient and block-gradient are orders of the original features.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

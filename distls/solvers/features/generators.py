@@ -5,8 +5,6 @@
 `distls.solvers.features.generator_parameters` has the parameters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

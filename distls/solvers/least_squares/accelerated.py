@@ -5,8 +5,6 @@ them again in a basis that is nearly orthonormal. From then on a round reads the
 the step before has led to, and, accelerated, at the point from which the next step will be taken: one read for both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and validate them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

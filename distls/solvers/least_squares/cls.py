@@ -8,8 +8,6 @@ calibration comes (Eq. 19). One read does not do: G needs all of W_t, which need
 generated from the rows; they are recomputed in each read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

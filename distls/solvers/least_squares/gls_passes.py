@@ -3,8 +3,6 @@
 They give Sigma and the gradients of Algorithm 1 of least squares revisited.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

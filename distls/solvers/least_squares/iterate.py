@@ -5,8 +5,6 @@ ahead of the last accepted weights by Nesterov's momentum; it is accepted or und
 at its end. Nothing is changed in place: every function returns a new `Iterate`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self

@@ -6,8 +6,6 @@ reduction of the covariances to a band serves every L and alpha. When all fits h
 the rows left out is fitted to everything, as `Accelerated` does it alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ before to the predictions, recomputing its features, and sums the statistics of 
 be lost at any time, because the state holds the weights of all stages and replays them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

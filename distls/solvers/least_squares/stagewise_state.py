@@ -3,8 +3,6 @@
 The method is Algorithm 3 of least squares revisited.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

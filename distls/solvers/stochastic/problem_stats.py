@@ -1,7 +1,5 @@
 """The `ProblemStats` of a data set, and of the first block of a stream."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

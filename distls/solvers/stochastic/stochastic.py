@@ -7,8 +7,6 @@ are reported with what they cost. What a method does to a row is its `distls.wor
 which the method's `steps` choose: this solver knows no method by name.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The state of the stochastic solver, with the windows in which iterates are averaged."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Self
 

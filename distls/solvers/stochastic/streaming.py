@@ -4,8 +4,6 @@ The same kernels in the same order as a fit with ``lanes=1, shuffle=False``, so 
 not need to know the whole stream beforehand: see `Stream`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

@@ -9,8 +9,6 @@ with an intercept without a penalty they are balanced first (`Balance`), for one
 It works on the problem's form with one output for two classes (`distls.dual_problem`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial

@@ -4,8 +4,6 @@ Writing bypasses zarr's API because it costs milliseconds of CPU per array, read
 (page faults cost more than decoding). `tests/storage` holds both equal to zarr's own.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ They are redundant with the partitions, and not part of the dataset's fingerprin
 and a digest of its own; it appears by a single rename, so it is whole or absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property

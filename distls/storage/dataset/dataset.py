@@ -1,7 +1,5 @@
 """A dataset: one zarr group, written by ingest and then read-only."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether rows may be taken in any order: means of partitions against what chance allows. See docs/metrics.md."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ Stored partitions are not copied: the new folder has hard links to the files of 
 the one and the first of the other are small they become one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Feature names as arrays of ``features/``: the UTF-8 bytes of all, and where each ends. No pickle, no string type."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

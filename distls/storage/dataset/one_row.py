@@ -1,7 +1,5 @@
 """A data set of one row and one column shard, of the types of another: what kernels are compiled on before a fit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Row partitions on disk: one zarr group each, a valid AnnData `csr_matrix` when sparse."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

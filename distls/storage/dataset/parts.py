@@ -5,8 +5,6 @@ a table collects them. A group of parts that is not in the data set's fingerprin
 description and of the table.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Rows are shuffled and held out when they are ingested; from this group they can 
 not part of the dataset's fingerprint, whose content it does not change.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

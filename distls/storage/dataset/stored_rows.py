@@ -1,7 +1,5 @@
 """The rows of a data set in the forms of other libraries: arrays, batches, a frame; `to_dask` has them as Dask's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A text file that grows by lines, such as the events of a run."""
 
-from __future__ import annotations
-
 import time
 
 from distls.storage.filesystem.atomic import sync_file, write_bytes

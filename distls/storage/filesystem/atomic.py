@@ -1,7 +1,5 @@
 """Atomic writes: temporary name, sync, rename."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

@@ -1,7 +1,5 @@
 """The checksum of what is on disk, crc32c: of bytes, of JSON documents, and of the blocks of a file read by ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """File locks for a single writer, released by the kernel when the process ends, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

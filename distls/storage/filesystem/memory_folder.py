@@ -3,8 +3,6 @@
 Each is locked while it is in use: a later process sweeps those that nobody holds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

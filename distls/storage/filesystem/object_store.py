@@ -1,7 +1,5 @@
 """Requests of object stores, and what their refusals mean; obstore is imported here only."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

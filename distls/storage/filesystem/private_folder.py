@@ -1,7 +1,5 @@
 """Folders that no other user can write to."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

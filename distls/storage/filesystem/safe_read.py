@@ -3,8 +3,6 @@
 Other files could block, exhaust the memory, or lead elsewhere. An object store has neither links nor devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -4,8 +4,6 @@ A bundle is a folder that appears atomically. ``bundle.json`` lists every array 
 its file, and ends with its own checksum; nothing else in the folder is read. The specification is docs/format.md.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A trained linear model and its folder."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The codecs of strings, vlen-utf8 and vlen-bytes, begin with the number of string
 32 GiB for the four bytes of a damaged or forged chunk. zarr compares it with the shape of the chunk only afterwards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

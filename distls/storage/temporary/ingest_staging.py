@@ -13,8 +13,6 @@ origins of the rows in the same order, so that a bucket's are one range too::
     "distlsO1"  n_rows (uint64)  has_ids (uint64)  numbers (uint32, n_rows)  ends (int64, n_rows + 1)  ids (bytes)
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence

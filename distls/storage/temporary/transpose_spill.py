@@ -4,8 +4,6 @@ Files appear atomically, and the same command resumes with those it finds. The f
 the workers' arrays, little-endian, and of the checksums of its blocks.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ A group is as many partitions, a bundle as many adjacent shards, as memory allow
 group, so fewer of both mean fewer and longer reads. The shards do not depend on either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

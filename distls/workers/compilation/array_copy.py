@@ -5,8 +5,6 @@ for each kernel.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from distls.workers.compilation.jit import helper
 
 

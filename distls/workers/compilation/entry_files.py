@@ -5,8 +5,6 @@ before its checksum is right. The index has its own in front, the objects have t
 with what they were compiled for: the object of another kernel or variant is as wrong as a damaged one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

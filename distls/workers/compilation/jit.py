@@ -5,8 +5,6 @@ that is cached on disk: the process that compiles it would run another version, 
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -6,8 +6,6 @@ it makes a new entry, an edit elsewhere none, and two installations of the same 
 or cannot be written is compiled anew: the cache only saves time.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import gc

@@ -11,8 +11,6 @@ nor return them.
 """
 
 # mypy: disable-error-code="misc"
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from types import SimpleNamespace

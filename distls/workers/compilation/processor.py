@@ -1,7 +1,5 @@
 """The processor that kernels are compiled for."""
 
-from __future__ import annotations
-
 import hashlib
 
 import llvmlite.binding as llvm

@@ -1,7 +1,5 @@
 """The active columns of block coordinate descent, those with non-zero weights, in memory and in RUN/state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ The scores are a function of the weights alone, as they are added up over the co
 whether a round has left them or a new process makes them, they have the same bits.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import sched_getaffinity

@@ -15,8 +15,6 @@ weight float64 (n_rows,) or (0,) for all ones; all arithmetic float64. Vectors o
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Lower bounds of the optimum at the gradients of some weights, scaled into the domain of the dual."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

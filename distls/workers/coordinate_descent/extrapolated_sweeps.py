@@ -4,8 +4,6 @@ Every few sweeps the weights are extrapolated to where these lead (Bertrand and 
 the paper's Algorithm 2, line search included.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,8 +6,6 @@ a change d of their weights changes the intercept by ``-mean * d``. What is left
 with the same optimum, as the intercept is not penalised.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ quadratic loss are what they were, and only the products of new columns are miss
 columns, to the last bit, so that no result depends on what is known (docs/decisions/0037).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ rows in place of the Gram. An intercept is a column of ones without a penalty; i
 blocks change, so that columns with means do not take turns with it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

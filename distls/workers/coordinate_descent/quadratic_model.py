@@ -4,8 +4,6 @@ Passes soon know which weights are zero, and then need hundreds more where colum
 smooth in the weights that are not zero: a few steps of conjugate gradients in these alone lead to where the passes go.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The loss of all rows along a change of their scores, for block coordinate descent."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise

@@ -6,8 +6,6 @@ columns with weights and the largest violators are copied while their shard is i
 follows needs no other read (docs/decisions/0037).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Some columns in memory with their weights, and how near these are to the optimum that these columns alone have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -13,8 +13,6 @@ the last of the m columns are ones.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel

@@ -4,8 +4,6 @@ Where the Gram of the columns fits, by Newton's method (`prox_newton.py`), other
 descent, which every few are extrapolated to where they lead (`extrapolated_sweeps.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any

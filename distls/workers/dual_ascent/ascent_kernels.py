@@ -7,8 +7,6 @@ same.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="arg-type"
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ them: the weights of a class are the same bits in whatever block it is trained.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="arg-type"
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

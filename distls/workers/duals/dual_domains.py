@@ -9,8 +9,6 @@ The duals a_i (k numbers a row) are the negative gradients of a loss in its scor
 * ``simplex``: ``a = e_y - m`` with m >= 0 of sum one (softmax, multi-class hinge).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The task of a comparison: on how many rows several models of the same classes disagree, and on which."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -4,8 +4,6 @@ Scores are few numbers a row. If they are few enough they are gathered once, els
 reads the rows again.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Of very many pairs of classes the frequent ones are kept, as Misra and Gries (1982) do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 The dual is that of SDCA (Shalev-Shwartz and Zhang 2013), as `distls.dual_problem` has it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

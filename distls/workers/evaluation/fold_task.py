@@ -1,7 +1,5 @@
 """The task that counts the rows and weights of every fold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

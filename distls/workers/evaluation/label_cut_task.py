@@ -1,7 +1,5 @@
 """The task that fits thresholds of labels: rows by their scores, and the cut of the highest F1 among them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple

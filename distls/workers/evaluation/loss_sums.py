@@ -6,8 +6,6 @@ product. Sums continue from batch to batch in the order of the rows: no result d
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

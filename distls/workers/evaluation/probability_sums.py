@@ -1,7 +1,5 @@
 """Sums over rows that say how good probabilities are: log loss, Brier (1950) score, calibration (Guo et al. 2017)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

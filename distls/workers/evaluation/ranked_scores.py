@@ -5,8 +5,6 @@ last bits of all scores are dropped until they are few enough: then some scores 
 or take from a curve is known exactly. Both are functions of the rows and of the fixed tree alone.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ It is a pure function of the dataset and the seed, read once a process and kept 
 in the memory plan, too expensive to send every round.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from typing import Any

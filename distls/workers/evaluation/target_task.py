@@ -4,8 +4,6 @@ Of a regression these are sums of squared residuals, and of squared deviations o
 LeVeque (1979) do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The recipe of generated features, as models and checkpoints store it, and its validation when it is read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 

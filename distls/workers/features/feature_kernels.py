@@ -6,8 +6,6 @@ All kernels are `elementwise`: a value does not depend on its place in an array,
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ The filters, k-means of whitened patches of a sample, are those of section 3.2 o
 prepared as by Coates et al. (2011).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@
 trains or predicts with it registers it. Those of distls are in `distls.workers.features.design`.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Stage 3 of an ingest, on workers: ranges of all staged chunks become one partition of a dataset."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Mean and variance of each column, partition by partition, for the transform ``standardize``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The median is exact: of the 32 bits of a float32, in an order in which larger nu
 count the values by the next eleven. Counts are whole numbers, so that the bits are those of any order of the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The task that copies partitions of one data set into another, whose class codes may differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transforms of mixed tables: missing values, ranges of columns with documents, and numbers centred in sparse rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ and search by bisection: ``labels`` has the labels of each id (of each row, with
 label is its value in row records (`records/labels.py`); words belong to their values in a sorted table of their own.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

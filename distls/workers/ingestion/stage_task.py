@@ -1,7 +1,5 @@
 """Stage 1 of an ingest, on workers: an item of a source becomes staged chunks of shuffled row records."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Steps are plain dictionaries in order, ``{"name": "scale", "divisor": 255.0}``, 
 ``--like`` applies to a test set exactly the transforms of its training set.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

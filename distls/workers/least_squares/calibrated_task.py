@@ -10,8 +10,6 @@ so it is known only after the read that computed them, and applied by the next r
 The driver fits in between and after. `Rebuild` recomputes lost state, with the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -1,8 +1,6 @@
 """Some columns of sparse rows."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

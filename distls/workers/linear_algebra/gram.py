@@ -5,8 +5,6 @@ dense block's product is made in its own type first. Call them with BLAS limited
 (`distls.workers.runtime.process.single_threaded_blas`): with two its last bits may differ.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

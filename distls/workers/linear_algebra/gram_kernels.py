@@ -4,8 +4,6 @@ The upper triangle of a matrix of order m is kept row by row: (a, b) is at ``a m
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise, kernel

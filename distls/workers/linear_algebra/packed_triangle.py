@@ -1,7 +1,5 @@
 """Symmetric matrices as packed upper triangles, row by row: half the memory, and half the traffic to the driver."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Fetching a row into the processor's cache before a kernel reads it."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from numba import types
 from numba.extending import intrinsic, overload
 

@@ -8,8 +8,6 @@ Shapes: indices and data (nnz,), of which a row is [start:stop], w (n_features, 
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

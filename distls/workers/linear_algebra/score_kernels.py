@@ -7,8 +7,6 @@ Shapes: w (n_features, k) C-ordered, b (k,), y int32 (n_rows,), weight float64 (
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Reflectors are applied in blocks, by the compact WY form (Schreiber and Van Loan 1989).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

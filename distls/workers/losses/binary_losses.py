@@ -6,8 +6,6 @@ What such a form shares with its loss, as a dual step, is registered beside that
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 from typing import Any
 

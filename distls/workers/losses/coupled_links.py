@@ -4,8 +4,6 @@ Equation 12 of least squares revisited. None is built in but the softmax; one's 
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Multi-class hinge (Crammer and Singer 2001), with the dual step of Keerthi et al. (2008), section 3."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,8 +6,6 @@ mean, predicts y: the indicators of the row's class, or numbers. `gls` trains wi
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import ClassVar

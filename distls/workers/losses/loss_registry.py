@@ -4,8 +4,6 @@ A loss is added by its file and a line here, or from outside by ``register_loss(
 trains or evaluates with it has to run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 

@@ -1,8 +1,6 @@
 """Squared slacks of all other classes than the row's, and the ranking of labels by the same slacks."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise_helper

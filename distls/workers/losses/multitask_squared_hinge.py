@@ -1,8 +1,6 @@
 """One-versus-rest squared hinge of classes and of sets of labels (the block coordinate descent paper's)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.losses.binary_losses import BinarySquaredHinge

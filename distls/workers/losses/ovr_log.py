@@ -4,8 +4,6 @@ The dual step is a Newton iteration in one dual of the logistic loss (Yu, Huang,
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Multi-class perceptron."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.losses.binary_losses import BinaryPerceptron

@@ -9,8 +9,6 @@ scores up to a factor: comparing raw ``z`` keeps the perceptron independent of `
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,8 +1,6 @@
 """Parts shared by several losses: NumPy forms, dual steps of sums over outputs, squares of slacks."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Multi-class logistic loss, with the dual step of maximum entropy models (Yu, Huang, Lin 2011, section 5)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray

@@ -4,8 +4,6 @@ It is the calibrated loss of the identity link (Eq. 2 of least squares revisited
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ output). Classes and sets are predicted through their indicators: 1 at the row's
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The elastic net (Zou and Hastie 2005)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 
 import numpy as np

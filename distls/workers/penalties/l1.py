@@ -1,8 +1,6 @@
 """The lasso (Tibshirani 1996)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.penalties.penalty import Array, Penalty

@@ -1,8 +1,6 @@
 """The group lasso over the rows of W: rows become zero as a whole (Yuan and Lin 2006)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 
 import numpy as np

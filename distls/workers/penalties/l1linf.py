@@ -1,8 +1,6 @@
 """The sum of the largest sizes of the rows of W."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 
 import numpy as np

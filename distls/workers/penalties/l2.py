@@ -1,8 +1,6 @@
 """The penalty of ridge regression (Hoerl and Kennard 1970)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 
 import numpy as np

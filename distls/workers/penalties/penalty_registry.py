@@ -4,8 +4,6 @@ A penalty is added by a file like `distls.workers.penalties.l1` and a call of `r
 that trains with it has to run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

@@ -4,8 +4,6 @@
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

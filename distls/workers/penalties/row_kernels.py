@@ -1,8 +1,6 @@
 """`row_penalty` and `row_prox` as kernels call them, for a penalty's number or for one from outside this package."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 from numba import types

@@ -1,8 +1,6 @@
 """The sparse group lasso (Friedman, Hastie, Tibshirani 2010): zero rows, and zeros within rows."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import math
 
 import numpy as np

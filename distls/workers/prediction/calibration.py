@@ -1,7 +1,5 @@
 """Calibration (Algorithm 2 of least squares revisited): weighted columns of a basis, projected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The scores above which a multi-label model predicts its labels: that of its loss, or fitted ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 

@@ -3,8 +3,6 @@
 Probabilities of a softmax are those of the MCID paper, Eq. 4.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

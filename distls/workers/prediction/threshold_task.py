@@ -6,8 +6,6 @@ by least squares. Labels with z_r > t(z) are predicted. Scores minus their thres
 their differences are unchanged: the model W - (W a) 1^T, with the same ranking and the same loss, predicts at zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Kernels that merge the weights of lanes."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from distls.workers.compilation.jit import kernel
 
 

@@ -4,8 +4,6 @@ Blocks are the partitions of a dataset or its column shards; both share one cach
 the other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

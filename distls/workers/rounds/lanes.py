@@ -3,8 +3,6 @@
 The number of lanes and their partitions are part of the problem, never of the cluster.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ without a sibling moves up unchanged. A task with several neighbouring leaves me
 merges the rest, and the bits do not depend on where a merge was done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """The weight of each row of a partition in the objective."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

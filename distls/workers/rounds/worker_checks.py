@@ -1,7 +1,5 @@
 """The checks of every worker before a job starts."""
 
-from __future__ import annotations
-
 import uuid
 
 from distls.storage.dataset.dataset import open_dataset

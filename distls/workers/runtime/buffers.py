@@ -1,7 +1,5 @@
 """Large buffers that tasks borrow: page faults on fresh memory in every task cost as much as a third of an ingest."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Facts and limits of the process a task runs in."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

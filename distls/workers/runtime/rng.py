@@ -1,7 +1,5 @@
 """All randomness of distls: `SeedSequence(seed, spawn_key=(purpose, ...))`, never global state."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -7,8 +7,6 @@ outputs. Lanes without a model are idle.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 from numba import types
 from numba.extending import overload
 

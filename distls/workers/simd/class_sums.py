@@ -5,8 +5,6 @@ and choose by the distance of the arrays in memory: the same numbers with other 
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 from numba.extending import overload

@@ -6,8 +6,6 @@ absolute error of an exponential is at most 1.2e-7, no more than the rounding of
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from __future__ import annotations
-
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise_helper, helper

@@ -8,8 +8,6 @@ Shapes: z (n_rows, k) C-ordered; g, h and d float64 of `vectors.padded(k)`, whos
 """
 
 # mypy: allow-untyped-defs
-from __future__ import annotations
-
 from distls.workers.compilation.jit import elementwise_helper
 from distls.workers.simd.vectors import F64_PER_VECTOR, load, select, splat, store, sum_of_lanes
 

@@ -9,8 +9,6 @@ Arrays are read and written from a place on; lanes beyond the end are left alone
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="misc, no-untyped-call"
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any

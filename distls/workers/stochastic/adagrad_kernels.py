@@ -17,8 +17,6 @@ the scores.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ numbers are the lanes of vectors (`distls.workers.simd.adaptive_steps`). Every m
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

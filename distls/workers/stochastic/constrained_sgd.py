@@ -3,8 +3,6 @@
 The first three are Algorithms 1 and 2 of the constrained SGD paper.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self

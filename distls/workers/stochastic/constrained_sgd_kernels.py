@@ -40,8 +40,6 @@ removes any excess of S.W.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -18,8 +18,6 @@ The intercept is an unpenalised feature of value 1, whose steps are at most 1/sq
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

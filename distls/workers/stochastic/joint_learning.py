@@ -1,7 +1,5 @@
 """Learners of fits side by side that learn in one kernel, while each is used as if it were alone."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar

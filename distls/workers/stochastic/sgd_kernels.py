@@ -27,8 +27,6 @@ eta0 of at most 1: rows of small values take steps that would throw it about, wh
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ paper with batches of one row).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

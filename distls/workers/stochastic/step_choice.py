@@ -4,8 +4,6 @@ Every method has a function of type `ChooseSteps` next to its update, named by t
 It sees the problem only through `ProblemStats`, so that it serves streams of rows (`partial_fit`) too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 

@@ -10,8 +10,6 @@
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 
 from distls.workers.compilation.jit import helper

@@ -13,8 +13,6 @@ once).
 What each kind is drawn from: docs/synthetic.md.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Everything here is integer arithmetic, so that one seed gives the same bits on a
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

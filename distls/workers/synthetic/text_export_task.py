@@ -1,7 +1,5 @@
 """The task of the text export: one partition as lines of text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ With scores z_i = W^T x_i + b, slopes g_i and second derivatives H_i (k x k) of 
 * of duals -g_i that are balanced, their conjugates and the rows times them (`distls.dual_problem`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 

@@ -5,8 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import distls, labelled_rows, write_dataset
@@ -19,7 +17,7 @@ SERIAL = ("--executor", "serial")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """Data sets of one kind and of others, and a run."""
     root = tmp_path_factory.mktemp("place")
     x, y = labelled_rows(600, 40, 4)
@@ -38,14 +36,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _described(path: Path) -> str:
+def _described(path):
     return f"{path}: 10 rows x 40 features, 1.0 non-zeros a row, 2 classes, 1 partition, " + (
         f"{open_dataset(path).stored_bytes.sum()} B stored\n"
     )
 
 
 FIT = ("fit", "mcid", "{0}/train", "{0}/new", *SERIAL)
-REFUSED: list[tuple[int, tuple[object, ...], str]] = [
+REFUSED = [
     (1, ("fit", "mcid", "{0}/none", "{0}/new", *SERIAL), "{0}/none: no such data set"),
     (1, ("fit", "mcid", "{0}/file", "{0}/new", *SERIAL), "{0}/file: a file, not a distls data set; "
      "ingest it first, or let `distls train` do both"),
@@ -126,9 +124,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
 
 
 @pytest.mark.parametrize(("code", "arguments", "message"), REFUSED)
-def test_refused_in_one_line_and_nothing_is_written(
-    place: Path, code: int, arguments: tuple[object, ...], message: str
-) -> None:
+def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, message):
     before = sorted(place.iterdir())
     ended = distls(*(str(argument).format(place) for argument in arguments))
     assert ended == (code, "", f"distls: {message.format(place)}\n")
@@ -154,14 +150,14 @@ def test_refused_in_one_line_and_nothing_is_written(
         (("evaluate", "a", "b", "--unknown-labels", "x"), "'x' is not one of"),
     ],
 )
-def test_wrong_usage(arguments: tuple[str, ...], text: str) -> None:
+def test_wrong_usage(arguments, text):
     code, out, err = distls(*arguments)
     assert (code, out) == (2, "")
     assert text in err
     assert "Try 'distls" in err
 
 
-def test_what_cannot_fit_is_refused_with_the_numbers(place: Path) -> None:
+def test_what_cannot_fit_is_refused_with_the_numbers(place):
     for command in (FIT, ("plan", "mcid", "{0}/train")):
         code, out, err = distls(*(part.format(place) for part in command), "--memory-limit", "100MiB")
         assert (code, out, err.count("\n")) == (1, "", 1)
@@ -171,9 +167,7 @@ def test_what_cannot_fit_is_refused_with_the_numbers(place: Path) -> None:
     assert distls("plan", "mcid", place / "train", "--memory-limit", limit, "--no-probe").code == 0
 
 
-def test_the_scheduler_of_the_environment_gives_way_to_options(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scheduler_of_the_environment_gives_way_to_options(place, tmp_path, monkeypatch):
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "nonsense")
     fitting = ("fit", "mcid", place / "train", tmp_path / "run", "--passes", 1, "--quiet")
     message = "--scheduler {}: expected an address like tcp://host:8786"
@@ -184,7 +178,7 @@ def test_the_scheduler_of_the_environment_gives_way_to_options(
 
 @pytest.mark.slow_cases("dask")
 @pytest.mark.parametrize("command", ["distls", "dask"])
-def test_a_traceback_with_debug_and_only_then(place: Path, command: str) -> None:
+def test_a_traceback_with_debug_and_only_then(place, command):
     start = [sys.executable, "-m", *(["distls"] if command == "distls" else ["dask", "distls"])]
     failing = [*start, "fit", "mcid", str(place / "none"), str(place / "new")]
     plain = subprocess.run(failing, capture_output=True, text=True)
@@ -198,7 +192,7 @@ def test_a_traceback_with_debug_and_only_then(place: Path, command: str) -> None
     assert usage.stderr == "distls: no method 'mcdi'; did you mean 'mcid'?\n"
 
 
-def test_version_and_help() -> None:
+def test_version_and_help():
     assert distls("--version").out.startswith("distls, version ")
     for command in ("", *cli.commands):
         code, out, err = distls(*filter(None, [command]), "-h")
@@ -206,14 +200,14 @@ def test_version_and_help() -> None:
         assert out.startswith("Usage: ")
 
 
-def _fields(text: str) -> Any:
-    def refuse(name: str) -> None:
+def _fields(text):
+    def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_json_of_a_dataset(place: Path) -> None:
+def test_json_of_a_dataset(place):
     code, out, err = distls("info", place / "train", "--json")
     found = _fields(out)
     assert (code, err) == (0, "")
@@ -224,7 +218,7 @@ def test_json_of_a_dataset(place: Path) -> None:
     assert found["stored_bytes"] == data.stored_bytes.sum()
 
 
-def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> None:
+def test_columns_are_added_once_and_described(place, tmp_path):
     path = shutil.copytree(place / "train", tmp_path / "d")
     assert "columns" not in _fields(distls("info", path, "--json").out)
     code, out, err = distls("columns", path, *SERIAL)
@@ -249,7 +243,7 @@ def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["ingest", "generate"])
-def test_columns_at_once(place: Path, tmp_path: Path, command: str) -> None:
+def test_columns_at_once(place, tmp_path, command):
     source = (place / "scaled.svm",) if command == "ingest" else ("axis",)
     rows = () if command == "ingest" else ("--rows", 50)
     code, _, err = distls(command, *source, tmp_path / "d", *rows, "--columns", "--quiet", *SERIAL)
@@ -257,7 +251,7 @@ def test_columns_at_once(place: Path, tmp_path: Path, command: str) -> None:
     assert open_dataset(tmp_path / "d").columns is not None
 
 
-def test_json_of_a_run_and_its_model(place: Path) -> None:
+def test_json_of_a_run_and_its_model(place):
     run = _fields(distls("info", place / "run", "--json").out)
     assert (run["kind"], run["method"], run["status"], run["passes"]) == ("run", "mcid", "MAX_PASSES", 2.0)
     assert run["params"]["alpha"] == 1e-3
@@ -275,7 +269,7 @@ def test_json_of_a_run_and_its_model(place: Path) -> None:
     assert len(run["weights_sha256"]) == 64
 
 
-def test_json_of_a_plan(place: Path) -> None:
+def test_json_of_a_plan(place):
     code, out, err = distls("plan", "mcid", place / "train", "--passes", "3", "--json", "--workers", "2")
     plan = _fields(out)
     assert (code, err) == (0, "")
@@ -288,7 +282,7 @@ def test_json_of_a_plan(place: Path) -> None:
     assert bare["seconds_per_pass"] is None
 
 
-def test_json_of_an_evaluation(place: Path) -> None:
+def test_json_of_an_evaluation(place):
     code, out, err = distls("evaluate", place / "run", place / "test", "--json")
     found = _fields(out)
     assert (code, err) == (0, "")
@@ -302,7 +296,7 @@ def test_json_of_an_evaluation(place: Path) -> None:
     assert (counted.code, _fields(counted.out)["unknown_labels"]) == (0, 61)
 
 
-def test_lines_of_events(place: Path) -> None:
+def test_lines_of_events(place):
     events = [_fields(line) for line in (place / "run" / "events.jsonl").read_text().splitlines()]
     assert [event["round"] for event in events] == [1, 2]
     for event in events:
@@ -314,7 +308,7 @@ def test_lines_of_events(place: Path) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path, quiet: bool) -> None:
+def test_results_on_stdout_and_progress_on_stderr(place, tmp_path, quiet):
     options = ("--quiet",) if quiet else ()
     code, out, err = distls(
         "fit", "mcid", place / "train", tmp_path / "run", "--passes", 2, *SERIAL, *options
@@ -336,7 +330,7 @@ def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path, q
 
 
 @pytest.mark.parametrize("command", ["evaluate", "calibrate", "predict"])
-def test_notes_on_rows_to_score_are_silenced(tmp_path: Path, command: str) -> None:
+def test_notes_on_rows_to_score_are_silenced(tmp_path, command):
     table, later = tmp_path / "t.csv", tmp_path / "later.csv"
     table.write_text("job,y\n" + "baker,1\nnurse,0\n" * 20)
     later.write_text("job,y\n" + "baker,1\nnurse,0\npilot,0\n" * 20)
@@ -348,7 +342,7 @@ def test_notes_on_rows_to_score_are_silenced(tmp_path: Path, command: str) -> No
 
 
 @pytest.mark.slow
-def test_select_publishes_the_best_child(place: Path, tmp_path: Path) -> None:
+def test_select_publishes_the_best_child(place, tmp_path):
     run = tmp_path / "run"
     code, out, err = distls("fit", "mcid", place / "train", run, "-p", "alpha=1e-2,1e-5", "-p", "loss=log,hinge",
                             "--select", place / "test", "--passes", 1, "--quiet", *SERIAL)  # fmt: skip
@@ -367,7 +361,7 @@ def test_select_publishes_the_best_child(place: Path, tmp_path: Path) -> None:
     assert child["weights_sha256"] == found["weights_sha256"]
 
 
-def test_divergence_fails_and_publishes_nothing(tmp_path: Path) -> None:
+def test_divergence_fails_and_publishes_nothing(tmp_path):
     x, y = labelled_rows(200, 20, 3)
     write_dataset(tmp_path / "d", x * 1e15, y)
     code, out, err = distls("fit", "mcid", tmp_path / "d", tmp_path / "run", "-p", "alpha=1e-30", "-p", "lanes=1",
@@ -380,7 +374,7 @@ def test_divergence_fails_and_publishes_nothing(tmp_path: Path) -> None:
     assert _fields((tmp_path / "run" / "status.json").read_text())["status"] == "DIVERGED"
 
 
-def test_a_closed_pipe_is_no_traceback(place: Path) -> None:
+def test_a_closed_pipe_is_no_traceback(place):
     command = f"{sys.executable} -m distls info {place}/train --json | true"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert "Traceback" not in ended.stderr

@@ -51,7 +51,7 @@ def test_the_help_names_the_methods(command):
     assert all(name in shown for name in METHODS)
 
 
-def manual() -> str:
+def manual():
     return printed("man")
 
 

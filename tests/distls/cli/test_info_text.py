@@ -1,7 +1,6 @@
 """The text of `distls info`: nothing is cut in the middle, and what is left out is counted."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 from helpers import printed
@@ -11,7 +10,7 @@ import distls
 from distls.reporting.describe import describe, info_lines
 
 
-def test_short_values_are_on_the_line_of_their_name() -> None:
+def test_short_values_are_on_the_line_of_their_name():
     described = {
         "kind": "run", "passes": 2.5, "n_rows": 12345, "objective": None, "weighted": False, "transforms": [],
         "certificate": {"kind": "none", "value": None},
@@ -27,7 +26,7 @@ def test_short_values_are_on_the_line_of_their_name() -> None:
     ]
 
 
-def test_top_features_of_every_class_are_whole() -> None:
+def test_top_features_of_every_class_are_whole():
     top = {f"class {k}": [[f"feature {j}", 2.0 - j / 7] for j in range(10)] for k in range(20)}
     title, *lines = info_lines({"top_features": top})
     assert title == "top_features"
@@ -36,7 +35,7 @@ def test_top_features_of_every_class_are_whole() -> None:
     assert lines[19].endswith("feature 9 0.714")
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_what_is_left_out_is_counted():
     assert info_lines({"classes": list(range(2000, 2025))})[0].endswith("2019, and 5 more; --json has all")
     children = [{"params": {"alpha": k / 8, "loss": "log"}, "error": 0.25} for k in range(21)]
     lines = info_lines({"children": children})
@@ -44,22 +43,22 @@ def test_what_is_left_out_is_counted() -> None:
     assert lines[-1] == "  and 1 more; --json has all"
 
 
-def test_what_has_a_name_alone_is_called_by_it() -> None:
+def test_what_has_a_name_alone_is_called_by_it():
     assert info_lines({"transforms": [{"name": "log1p"}, {"name": "idf"}]}) == [
         "transforms           log1p, idf"
     ]
 
 
-def test_checksums_are_not_shown_as_sizes() -> None:
+def test_checksums_are_not_shown_as_sizes():
     lines = info_lines({"features": {"mean": 2370079128, "name_ends": 2989469182}})
     assert lines == ["feature_arrays       mean, name_ends"]
 
 
-def test_a_line_break_in_a_name_makes_no_other_field() -> None:
+def test_a_line_break_in_a_name_makes_no_other_field():
     assert info_lines({"classes": ["a\nstatus CONVERGED"]}) == ["classes              a\\nstatus CONVERGED"]
 
 
-def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path: Path) -> None:
+def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path):
     y = np.arange(120) % 30
     distls.ingest(np.eye(30)[y] + 0.01, tmp_path / "d", y=y, target="class")
     distls.fit("sgd", tmp_path / "d", tmp_path / "r", passes=3)
@@ -74,7 +73,7 @@ def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path: Path
         assert found["n_classes"] == len(found["top_features"]) == 30
 
 
-def test_the_json_has_the_features_of_a_thousand_classes(tmp_path: Path) -> None:
+def test_the_json_has_the_features_of_a_thousand_classes(tmp_path):
     y = np.arange(1010)
     x = csr_matrix((np.ones(1010, np.float32), (y, y % 7)))
     distls.ingest(x, tmp_path / "d", y=y, target="class")

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -23,7 +22,7 @@ print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("light")
     data = write_dataset(found / "data", *labelled_rows(60, 8, 2))
     # a method that proves its optimum: its duals are looked for
@@ -32,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words", ["--help", "info data", "info run", "methods"])
-def test_nothing_heavy_is_loaded(folder: Path, words: str) -> None:
+def test_nothing_heavy_is_loaded(folder, words):
     command = [sys.executable, "-c", _CODE, *words.split()]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -37,7 +36,7 @@ PRINTED_BY = {
 FOREIGN = ("distls/interchange/vw_model.py", "distls/workers/losses/", "distls/reporting/page_tables.py")
 
 
-def commands() -> dict[str, set[str]]:
+def commands():
     """Return the options of every command."""
     return {
         name: {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
@@ -46,7 +45,7 @@ def commands() -> dict[str, set[str]]:
     }
 
 
-def texts(path: Path) -> Iterator[str]:
+def texts(path):
     """Yield the string literals of a module but its docstrings, f-strings with ``{}`` for their values."""
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -56,7 +55,7 @@ def texts(path: Path) -> Iterator[str]:
         yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
 
 
-def mentions() -> Iterator[tuple[str, str, str]]:
+def mentions():
     """Yield (module, text, option) for each option in a text of several words."""
     for path in sorted((ROOT / "distls").rglob("*.py")):
         module = path.relative_to(ROOT).as_posix()
@@ -65,12 +64,12 @@ def mentions() -> Iterator[tuple[str, str, str]]:
                 yield module, text, option
 
 
-def of_python() -> set[str]:
+def of_python():
     """Return the texts that callers in Python may read."""
     return {text for module, text, _ in mentions() if not module.startswith("distls/cli/")}
 
 
-def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
+def says_of_which(text, option, known):
     """Return whether a text names a command with the option, before it, or after it as in "--na of ingest"."""
     before, _, after = text.partition(option)
     said = re.findall(r"\b(" + "|".join(known) + r")\b", before)
@@ -79,7 +78,7 @@ def says_of_which(text: str, option: str, known: dict[str, set[str]]) -> bool:
 
 
 @pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_python(monkeypatch):
     monkeypatch.setattr(facts, "as_keywords", True)
 
 
@@ -118,12 +117,12 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("text", "read"), [*SPOKEN.items(), *zip(KEPT, KEPT, strict=True)])
-def test_callers_in_python_read_keywords(in_python: None, text: str, read: str) -> None:
+def test_callers_in_python_read_keywords(in_python, text, read):
     assert str(BadInputError(text)) == read
     assert facts.said(read) == read
 
 
-def test_every_option_in_a_message_has_a_keyword(in_python: None) -> None:
+def test_every_option_in_a_message_has_a_keyword(in_python):
     read = [facts.said(f"x: {re.sub(r'(?<![a-z]){}', '7', text)}") for text in of_python()]
     assert len(read) > 80
     for text in read:
@@ -131,7 +130,7 @@ def test_every_option_in_a_message_has_a_keyword(in_python: None) -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", bare)) <= ELSEWHERE, text
 
 
-def test_keywords_are_those_of_functions_and_values_those_of_options(in_python: None) -> None:
+def test_keywords_are_those_of_functions_and_values_those_of_options(in_python):
     options = {
         flag: each for command in cli.commands.values() for each in command.params for flag in each.opts
     }
@@ -158,17 +157,15 @@ def test_keywords_are_those_of_functions_and_values_those_of_options(in_python: 
             assert (word in values.get(keyword, ())) == (f'{keyword}="{word}"' in read), text
 
 
-def test_workers_leave_options_to_the_process_of_the_caller(
-    in_python: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: str) -> None:
+def test_workers_leave_options_to_the_process_of_the_caller(in_python, monkeypatch):
+    def refuse(path):
         raise BadInputError("x: --kind NAME=id")
 
     monkeypatch.setattr(worker_checks, "open_dataset", refuse)
     assert worker_checks.access_error((DatasetRef("x", "0"), None)) == "x: --kind NAME=id"
 
 
-def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp_path: Path) -> None:
+def test_notices_and_skipped_lines_of_reports_have_keywords(in_python, tmp_path):
     (tmp_path / "a --split.svm").write_text("1 1:2\n0 1:3\n" * 5 + "--kind:3 1:2\n")
     report = distls.ingest(tmp_path / "a --split.svm", tmp_path / "d", on_error="skip", format="svmlight")
     (line,) = report.skipped_lines
@@ -177,7 +174,7 @@ def test_notices_and_skipped_lines_of_reports_have_keywords(in_python: None, tmp
     assert report.notices == (f"1 line skipped; the first: {line}",)
 
 
-def test_every_option_that_is_named_is_one_of_the_command_that_names_it() -> None:
+def test_every_option_that_is_named_is_one_of_the_command_that_names_it():
     known, wrong = commands(), []
     assert len({option for *_, option in mentions()}) > 50
     for module, text, option in mentions():

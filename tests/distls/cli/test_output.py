@@ -3,7 +3,6 @@
 import errno
 import io
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -18,11 +17,11 @@ SHOWN = r"a\x1b[2J\x07\x85\x9b\x7f\u202e\u2028\ud800"
 class Failing(io.StringIO):
     """A stream that is full."""
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_name_is_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_shown_and_not_obeyed(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Output(stream := io.StringIO()))
     show([f"{EVIL}\nmodel in elsewhere", "next"])
     print(EVIL, "as libraries print it\n")
@@ -30,16 +29,14 @@ def test_a_name_is_shown_and_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+def test_what_an_encoding_lacks_is_escaped(monkeypatch, encoding):
     stream = io.TextIOWrapper(raw := io.BytesIO(), encoding=encoding, errors="strict")
     monkeypatch.setattr(sys, "stdout", Output(stream))
     show(["日"])
     assert raw.getvalue() == ("日\n".encode() if encoding == "utf-8" else b"\\u65e5\n")
 
 
-def test_what_cannot_be_written_fails_the_command_that_is_for_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_written_fails_the_command_that_is_for_it(monkeypatch, capsys):
     monkeypatch.setattr("atexit.register", lambda *given: None)
     monkeypatch.setattr(sys, "stdout", Output(Failing()))
     show(["a summary"], needed=False)
@@ -49,7 +46,7 @@ def test_what_cannot_be_written_fails_the_command_that_is_for_it(
     assert capsys.readouterr().err.startswith("distls: cannot write to stdout: the disk is full; ")
 
 
-def test_closed_streams_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_streams_are_replaced(monkeypatch):
     monkeypatch.setattr("atexit.register", lambda *given: None)
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
@@ -61,9 +58,7 @@ def test_closed_streams_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_table_is_its_bytes_unless_a_terminal_shows_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, terminal: bool
-) -> None:
+def test_a_table_is_its_bytes_unless_a_terminal_shows_it(monkeypatch, tmp_path, terminal):
     content = b'row,label\r\n0,"a\x1b[2J\n9,b"\r\n'
     (tmp_path / "p.csv").write_bytes(content)
     stream = io.TextIOWrapper(raw := io.BytesIO(), encoding="utf-8", write_through=True)
@@ -73,7 +68,7 @@ def test_a_table_is_its_bytes_unless_a_terminal_shows_it(
     assert raw.getvalue() == (b'row,label\n0,"a\\x1b[2J\\n9,b"\n' if terminal else content)
 
 
-def test_progress_that_cannot_be_written_costs_no_round() -> None:
+def test_progress_that_cannot_be_written_costs_no_round():
     LineProgress(Failing())._say("round 1")
     with open("/dev/null") as closed:
         LineProgress(closed)._say("round 1")

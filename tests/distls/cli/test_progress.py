@@ -2,7 +2,6 @@
 
 import io
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,17 +14,17 @@ from distls.solvers.status import Status
 from distls.training.callbacks import History, LineProgress, describe_round
 
 START = FitStart("mcid", "softmax", "train", 12_000, 8, 2, 5.0, 0.0)
-RECORD: dict[str, Any] = {
+RECORD = {
     "round": 2, "passes": 1.5, "seconds": 3.25, "running_loss": 0.5, "running_error": 0.125, "bytes_read": 3 * 2**20
 }  # fmt: skip
 
 
-def event(**changes: Any) -> RoundEvent:
+def event(**changes):
     return RoundEvent({**RECORD, **changes}, State(2, 1.5), {})
 
 
 @pytest.mark.parametrize(("terminal", "kind"), [(True, BarProgress), (False, LineProgress)])
-def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, terminal: bool, kind: type) -> None:
+def test_a_bar_only_on_a_terminal(monkeypatch, terminal, kind):
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: terminal))
     assert isinstance(fit_progress(), kind)
 
@@ -53,14 +52,14 @@ PLAIN = "round 2, 1.50 passes, 3.2 s, running loss 0.50000 error 12.50 %"
         ),
     ],
 )
-def test_a_round_is_one_line(changes: dict[str, Any], line: str) -> None:
+def test_a_round_is_one_line(changes, line):
     assert describe_round(event(**changes).record) == line
 
 
 @pytest.mark.parametrize(
     ("limit", "text"), [(5.0, ", passes 5 at most"), (None, ""), (0.5, ", passes 0.5 at most")]
 )
-def test_lines_of_a_fit(limit: float | None, text: str) -> None:
+def test_lines_of_a_fit(limit, text):
     stream = io.StringIO()
     progress = LineProgress(stream)
     progress.on_start(FitStart("mcid", "softmax", "train", 12_000, 8, 2, limit, 0.0))
@@ -71,7 +70,7 @@ def test_lines_of_a_fit(limit: float | None, text: str) -> None:
     ]  # fmt: skip
 
 
-def test_thousands_of_quick_rounds_are_a_few_lines() -> None:
+def test_thousands_of_quick_rounds_are_a_few_lines():
     stream, now = io.StringIO(), [0.0]
     progress = LineProgress(stream, clock=lambda: now[0])
     for number in range(1, 501):
@@ -83,7 +82,7 @@ def test_thousands_of_quick_rounds_are_a_few_lines() -> None:
     assert shown == [*range(1, 21), 84, 148, 212, 276, 340, 404, 468, 500]
 
 
-def test_history_keeps_every_record() -> None:
+def test_history_keeps_every_record():
     history = History()
     for number in (1, 2, 3):
         history.on_round(event(round=number))
@@ -91,12 +90,12 @@ def test_history_keeps_every_record() -> None:
 
 
 @pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def screen(monkeypatch):
     """A terminal as a file."""
     stream = io.StringIO()
     monkeypatch.setenv("TERM", "xterm")
 
-    def console(**_: Any) -> Console:
+    def console(**_):
         return Console(file=stream, force_terminal=True, width=200, color_system=None)
 
     monkeypatch.setattr("rich.console.Console", console)
@@ -106,7 +105,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
 
-def test_a_bar_shows_the_facts_and_gives_the_cursor_back(screen: io.StringIO) -> None:
+def test_a_bar_shows_the_facts_and_gives_the_cursor_back(screen):
     bar = BarProgress()
     bar.on_start(START)
     assert HIDE in screen.getvalue()
@@ -125,7 +124,7 @@ def test_a_bar_shows_the_facts_and_gives_the_cursor_back(screen: io.StringIO) ->
 
 
 @pytest.mark.parametrize(("loss", "text"), [(0.0, "loss 0.00000 error"), (None, "loss not finite")])
-def test_a_bar_tells_no_loss_from_none(screen: io.StringIO, loss: float | None, text: str) -> None:
+def test_a_bar_tells_no_loss_from_none(screen, loss, text):
     bar = BarProgress()
     bar.on_start(START)
     bar.on_round(event(running_loss=loss))
@@ -133,12 +132,12 @@ def test_a_bar_tells_no_loss_from_none(screen: io.StringIO, loss: float | None, 
     assert text in screen.getvalue()
 
 
-def test_quiet_work_reports_nothing() -> None:
+def test_quiet_work_reports_nothing():
     with work_progress(quiet=True) as report:
         assert report is None
 
 
-def test_work_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_in_lines(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(distls.cli.progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with work_progress(quiet=False) as report:
@@ -157,7 +156,7 @@ def test_work_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("", "parse: 50 %\nparse: 70 %\n")
 
 
-def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_as_a_bar(screen, monkeypatch):
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
     with work_progress(quiet=False) as report:
         report(1, 2, "parse")
@@ -170,19 +169,17 @@ def test_work_as_a_bar(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> 
     assert last.endswith(SHOW)
 
 
-def test_names_in_a_bar_are_text(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_a_bar_are_text(screen, monkeypatch):
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
     with work_progress(quiet=False) as report:
         report(1, 2, "writing [/x]\x1b]0;y\x07")
     assert "writing [/x]\\x1b]0;y\\x07" in screen.getvalue()
 
 
-def test_an_error_in_the_work_gives_the_cursor_back(
-    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_the_work_gives_the_cursor_back(screen, monkeypatch):
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
 
-    def interrupted() -> None:
+    def interrupted():
         with work_progress(quiet=False) as report:
             report(1, 2, "parse")
             raise KeyboardInterrupt

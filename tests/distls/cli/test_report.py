@@ -1,14 +1,12 @@
 """What people read: data sets, plans, evaluations, runs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 import distls.cli.report
 from distls.cli.dataset_text import dataset_line
@@ -20,7 +18,6 @@ from distls.reporting.describe import describe
 from distls.reporting.run_page import render_report
 from distls.reporting.run_report import make_report
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
@@ -44,9 +41,7 @@ from distls.training.setting_fit import FitResult
         ),
     ],
 )
-def test_a_dataset_on_one_line(
-    small_csr: Callable[..., Any], small_dense: Callable[..., Any], layout: str, options: Any, text: str
-) -> None:
+def test_a_dataset_on_one_line(small_csr, small_dense, layout, options, text):
     data = (small_csr if layout == "csr" else small_dense)(**options).dataset
     stored = int(data.stored_bytes.sum())
     size = f"{stored} B" if stored < 1024 else f"{stored / 1024:.0f} KiB"
@@ -61,7 +56,7 @@ PLAN = Plan(
 )  # fmt: skip
 
 
-def test_lines_of_a_plan() -> None:
+def test_lines_of_a_plan():
     assert plan_lines(PLAN) == [
         "memory a worker    300 MiB of 1.0 GiB: base 200 MiB, cache 100 MiB",
         "memory, driver     250 MiB",
@@ -75,7 +70,7 @@ def test_lines_of_a_plan() -> None:
     assert bare == plan_lines(PLAN)[:5]
 
 
-def test_lines_of_an_evaluation() -> None:
+def test_lines_of_an_evaluation():
     pairs = np.array([[0, 0, 3], [0, 1, 1], [2, 1, 2]], dtype=np.int64)
     made = Evaluation(6, 0.5, 0.25, 2, ["a", "b", "new"], ["a", "b"], pairs)
     assert evaluation_lines(made) == [
@@ -88,7 +83,7 @@ def test_lines_of_an_evaluation() -> None:
     ]
 
 
-def test_of_many_classes_the_worst_are_shown() -> None:
+def test_of_many_classes_the_worst_are_shown():
     pairs = np.array([[i, i if i % 2 else 0, 1 + i] for i in range(23)], dtype=np.int64)
     made = Evaluation(276, 0.5, None, 0, list(range(23)), list(range(23)), pairs)
     lines = evaluation_lines(made)
@@ -113,7 +108,7 @@ def test_of_many_classes_the_worst_are_shown() -> None:
     assert [line.split()[0] for line in every[2:]] == [str(i) for i in range(23)]
 
 
-def test_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_a_result(monkeypatch):
     record = {
         "objective": 0.5, "certificate": {"kind": "duality_gap", "value": 0.01}, "eval_error": 0.25,
         "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
@@ -140,12 +135,10 @@ def test_lines_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(300, 30, 3))
+data = stored_rows(300, 30, 3)
 
 
-def test_the_story_of_a_run(data: Dataset, tmp_path: Path) -> None:
+def test_the_story_of_a_run(data, tmp_path):
     fit("mcid", data, tmp_path / "run", params={"alpha": 1e-2}, passes=3, eval_data=data, eval_every=2)
     lines = run_lines(tmp_path / "run")
     assert lines[0] == f"mcid on {data.path.resolve()}, seed 0"
@@ -177,7 +170,7 @@ def test_the_story_of_a_run(data: Dataset, tmp_path: Path) -> None:
     assert lines[-1].startswith("objective ")
 
 
-def test_the_story_of_a_selection(data: Dataset, tmp_path: Path) -> None:
+def test_the_story_of_a_selection(data, tmp_path):
     fit("mcid", data, tmp_path / "run", params={"alpha": [1e-2, 1e-3]}, passes=1, select=data)
     lines = run_lines(tmp_path / "run")
     assert [line.split(": ")[0] for line in lines[1:3]] == [
@@ -191,7 +184,7 @@ def test_the_story_of_a_selection(data: Dataset, tmp_path: Path) -> None:
     assert run_lines(tmp_path / "run")[1] == "  loss=softmax, alpha=0.01: diverged (DIVERGED)"
 
 
-def test_the_story_of_a_run_that_has_only_begun(data: Dataset, tmp_path: Path) -> None:
+def test_the_story_of_a_run_that_has_only_begun(data, tmp_path):
     fit("mcid", data, tmp_path / "run", passes=1)
     config = Run.open(tmp_path / "run").config
     begun = Run.create(tmp_path / "begun", config)
@@ -211,7 +204,7 @@ def test_the_story_of_a_run_that_has_only_begun(data: Dataset, tmp_path: Path) -
     assert described["certificate"] == {"kind": "none", "value": None}
 
 
-def test_a_diverged_round_is_shown(data: Dataset, tmp_path: Path) -> None:
+def test_a_diverged_round_is_shown(data, tmp_path):
     fit("mcid", data, tmp_path / "run", passes=1)
     run = Run.open(tmp_path / "run")
     event = run.events()[0]
@@ -220,7 +213,7 @@ def test_a_diverged_round_is_shown(data: Dataset, tmp_path: Path) -> None:
     assert (row[0], row[3]) == ("2", "-")
 
 
-def test_settings_that_diverged_in_their_folds_leave_a_run(data: Dataset, tmp_path: Path) -> None:
+def test_settings_that_diverged_in_their_folds_leave_a_run(data, tmp_path):
     """They have no error, and JSON has no word for infinity; so have lanes that diverged."""
     path = {"alpha": "path", "alphas": "0.1:0.01", "folds": 2}
     for eta0, end in (([1e30, 0.01], "MAX_PASSES"), (1e30, "DIVERGED")):
@@ -233,7 +226,7 @@ def test_settings_that_diverged_in_their_folds_leave_a_run(data: Dataset, tmp_pa
     assert any("loss on a fixed sample nan" in line for line in run_lines(tmp_path / "lanes"))
 
 
-def test_what_is_nothing_of_ours(tmp_path: Path) -> None:
+def test_what_is_nothing_of_ours(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "zarr.json").write_text('{"attributes": {}}')
     for path, why in (
@@ -247,7 +240,7 @@ def test_what_is_nothing_of_ours(tmp_path: Path) -> None:
         assert str(caught.value) == f"{tmp_path / path}: {why}"
 
 
-def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -> None:
+def test_a_bound_that_says_nothing_is_called_so(data, tmp_path):
     fit("mcid", data, tmp_path / "run", params={"alpha": 1e-2}, passes=1)
     run = Run.open(tmp_path / "run")
     bound = {"kind": "strong_convexity", "value": 0.6}
@@ -274,9 +267,7 @@ def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -
         ("sgdqn", "ovr_hinge"),
     ],
 )
-def test_what_gives_a_real_bound_solves_the_same_problem(
-    data: Dataset, tmp_path: Path, method: str, loss: str
-) -> None:
+def test_what_gives_a_real_bound_solves_the_same_problem(data, tmp_path, method, loss):
     params = {"alpha": 1e-2, "loss": loss, "class_weight": "balanced"}
     fit(method, data, tmp_path / "run", params=params, passes=1)
     run = Run.open(tmp_path / "run")
@@ -287,7 +278,7 @@ def test_what_gives_a_real_bound_solves_the_same_problem(
     assert note.endswith("-p class_weight=balanced` gives a real one")
 
 
-def test_of_many_rounds_the_first_some_and_the_last_are_text(data: Dataset, tmp_path: Path) -> None:
+def test_of_many_rounds_the_first_some_and_the_last_are_text(data, tmp_path):
     fit("sgd", data, tmp_path / "r", passes=30)
     lines = run_lines(tmp_path / "r")
     start = next(k for k, line in enumerate(lines) if line.lstrip().startswith("round"))
@@ -304,7 +295,7 @@ def test_of_many_rounds_the_first_some_and_the_last_are_text(data: Dataset, tmp_
     assert lines[start + 21] == f"{left_out} rounds of {len(numbers)} are left out; --json has all"
 
 
-def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: Path) -> None:
+def test_parameters_have_six_digits_and_the_files_all(data, tmp_path):
     alpha = 1.0000000000625093e-06
     fit("sgd", data, tmp_path / "r", passes=1, params={"alpha": alpha})
     text = "\n".join(run_lines(tmp_path / "r"))
@@ -317,7 +308,7 @@ def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: P
     assert describe(tmp_path / "r")["params"]["alpha"] == alpha
 
 
-def test_what_to_do_about_a_limit_of_passes(data: Dataset, tmp_path: Path) -> None:
+def test_what_to_do_about_a_limit_of_passes(data, tmp_path):
     result = fit("sdca", data, tmp_path / "run", passes=2, rtol=1e-9)
     advice = f"`distls resume {tmp_path / 'run'} --passes 4` goes on, or take newton, which needs fewer"
     assert f"note: the limit of 2 passes came before the tolerance: {advice}" in result_lines(result)
@@ -326,7 +317,7 @@ def test_what_to_do_about_a_limit_of_passes(data: Dataset, tmp_path: Path) -> No
     assert not [line for line in result_lines(free) if "the limit of" in line]
 
 
-def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data: Dataset, tmp_path: Path) -> None:
+def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data, tmp_path):
     fit("sgd", data, tmp_path / "run", passes=2)
     ended = command("resume", tmp_path / "run", "--executor", "serial")
     assert ended.code == 0, ended

@@ -55,12 +55,12 @@ PLACES = {
 }
 
 
-def _function(command: str) -> inspect.Signature:
+def _function(command):
     return inspect.signature(getattr(distls, RENAMED.get(command, command)))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_options_of_a_command_are_arguments_of_its_function(command: str) -> None:
+def test_options_of_a_command_are_arguments_of_its_function(command):
     taken = _function(command).parameters
     open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
     names = {
@@ -76,7 +76,7 @@ def test_options_of_a_command_are_arguments_of_its_function(command: str) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_arguments_of_a_function_are_options_of_its_command(command: str) -> None:
+def test_arguments_of_a_function_are_options_of_its_command(command):
     options = {ALIKE.get(each.name or "", each.name) for each in cli.commands[command].params}
     named = {
         n for n, p in _function(command).parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import distls
@@ -11,22 +10,22 @@ from helpers import distls
 
 @pytest.mark.fast_cases("none")
 @pytest.mark.parametrize("methods", [[], ["sgd", "bcd"]], ids=["none", "methods"])
-def test_tables_and_text_are_used(methods: list[str]) -> None:
+def test_tables_and_text_are_used(methods):
     assert distls("warm", *methods) == (0, "", "the kernels of first commands are compiled\n")
 
 
-def test_another_name_is_refused() -> None:
+def test_another_name_is_refused():
     done = distls("warm", "sgdd")
     assert done.code == 2
     assert "sgdd" in done.err
 
 
 @pytest.mark.slow
-def test_a_first_fit_then_compiles_nothing(tmp_path: Path) -> None:
+def test_a_first_fit_then_compiles_nothing(tmp_path):
     cache = tmp_path / "cache"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
 
-    def run(*words: str) -> set[Path]:
+    def run(*words):
         subprocess.run([sys.executable, "-m", "distls", *words], env=environment, check=True, cwd=tmp_path)
         return set(cache.rglob("*.nbc"))
 

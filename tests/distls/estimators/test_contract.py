@@ -1,12 +1,9 @@
 """What every estimator is: scikit-learn's checks, its method's parameters, weights of rows and classes, no remains."""
 
 import inspect
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import FEW_CHECKS, labelled_rows, write_dataset
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import (
@@ -84,7 +81,7 @@ _UNTILTED = {
 }
 
 
-def _expected_failures(estimator: Any) -> dict[str, str]:
+def _expected_failures(estimator):
     kind = type(estimator)
     if kind is CalibratedLeastSquaresClassifier and estimator.basis != 3:
         return {}
@@ -132,13 +129,13 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     ],
     expected_failed_checks=_expected_failures,
 )
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-EXACT: dict[str, Any] = {"tol": None, "passes": 900}  # a fit goes on to the limit of rounding
+EXACT = {"tol": None, "passes": 900}  # a fit goes on to the limit of rounding
 # To nine digits, by sweeps: working sets end at a gap, at which weights agree to six.
-SWEEPS: dict[str, Any] = {"alpha": 1e-3, "algorithm": "sweeps"}
+SWEEPS = {"alpha": 1e-3, "algorithm": "sweeps"}
 
 
 @pytest.mark.slow
@@ -157,14 +154,14 @@ SWEEPS: dict[str, Any] = {"alpha": 1e-3, "algorithm": "sweeps"}
     ],
     ids=str,
 )
-def test_weights_are_repeated_rows(estimator: Any, layout: str) -> None:
+def test_weights_are_repeated_rows(estimator, layout):
     EQUIVALENCES[layout](type(estimator).__name__, estimator)
 
 
 OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
 BLOCK = {parameter.name for parameter in ONE_BLOCK}
 # Of each estimator: parameters of its method that it has not, its own, and defaults that are others.
-CONSTRUCTORS: dict[Any, tuple[set[str], set[str], dict[str, Any]]] = {
+CONSTRUCTORS = {
     MCIDClassifier: (set(), set(), {}),
     StochasticClassifier: ({*BLOCK, "center"}, set(), {"loss": "softmax"}),
     SGDQNClassifier: (BLOCK, set(), {}),
@@ -179,7 +176,7 @@ CONSTRUCTORS: dict[Any, tuple[set[str], set[str], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("estimator", CONSTRUCTORS)
-def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
+def test_constructors_have_the_parameters_of_the_method(estimator):
     absent, own, defaults = CONSTRUCTORS[estimator]
     given = inspect.signature(estimator).parameters
     method = METHODS[estimator()._method]
@@ -191,7 +188,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     return labelled_rows(400, 30, 4)
 
 
@@ -199,7 +196,7 @@ WEIGHED = [MCIDClassifier(passes=3, alpha=1e-2), CalibratedLeastSquaresClassifie
 
 
 @pytest.mark.parametrize("made", WEIGHED, ids=["steps", "rounds"])
-def test_class_weights_are_of_the_callers_labels(made: Any, rows: tuple[Any, np.ndarray]) -> None:
+def test_class_weights_are_of_the_callers_labels(made, rows):
     x, y = rows
     plain = clone(made).fit(x, NAMES[y])
     tilted = clone(made).set_params(class_weight={"bee": 50.0}).fit(x, NAMES[y])
@@ -213,7 +210,7 @@ def test_class_weights_are_of_the_callers_labels(made: Any, rows: tuple[Any, np.
 @pytest.mark.parametrize(
     "made", [*WEIGHED, GeneralizedLeastSquaresRegressor()], ids=lambda made: made._method
 )
-def test_a_dataset_has_its_own_labels(made: Any, tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_a_dataset_has_its_own_labels(made, tmp_path, rows):
     data = write_dataset(tmp_path / "d", *rows)
     with pytest.raises(ParameterError) as refused:
         clone(made).fit(data, rows[1])
@@ -225,9 +222,7 @@ def test_a_dataset_has_its_own_labels(made: Any, tmp_path: Path, rows: tuple[Any
     [MCIDClassifier(passes=1, warm_start=True), CalibratedLeastSquaresClassifier(rounds=2)],
     ids=lambda made: made._method,
 )
-def test_nothing_is_left_in_the_temporary_folder(
-    made: Any, rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_temporary_folder(made, rows, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     clone(made).fit(*rows).fit(*rows)
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,10 @@
 """The estimators of dual ascent: the optima of scikit-learn's own, strengths, refusals."""
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -18,7 +16,7 @@ from distls.storage.errors import ParameterError
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     x, y = labelled_rows(90, 12, 3)
     return x.astype(np.float64), y
 
@@ -26,9 +24,7 @@ def rows() -> tuple[sp.csr_matrix, np.ndarray]:
 @pytest.mark.fast_cases("strength0-3")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("strength", [{}, {"C": 0.5}])
-def test_agrees_with_logistic_regression(
-    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, strength: dict[str, float]
-) -> None:
+def test_agrees_with_logistic_regression(rows, classes, strength):
     x, y = rows
     y = np.minimum(y, classes - 1)
     s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
@@ -50,7 +46,7 @@ def test_agrees_with_logistic_regression(
     )  # fmt: skip
 
 
-def _cost(loss: str, classes: int) -> float:
+def _cost(loss, classes):
     """Return our C that is 0.7 there: squared hinges of many have a factor 1/2 here, two classes no two columns."""
     return 1.4 if loss == ("crammer_singer" if classes == 2 else "squared_hinge") else 0.7
 
@@ -58,12 +54,12 @@ def _cost(loss: str, classes: int) -> float:
 @pytest.mark.fast_cases("hinge-2")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
-def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
+def test_agrees_with_linear_svc(rows, classes, loss):
     x, y = rows
     y = np.minimum(y, classes - 1)
     mine = DualLinearSVC(loss, C=_cost(loss, classes), tol=1e-11, fit_intercept=False)
     mine.fit(x.astype(np.float32), y)  # the same numbers, in the precision that most rows have
-    given: dict[str, Any] = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
+    given = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
     theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(
         x, y
     )
@@ -76,14 +72,12 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
-def test_agrees_with_liblinear_s_intercept(
-    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str
-) -> None:
+def test_agrees_with_liblinear_s_intercept(rows, classes, loss):
     x, y = rows
     y = np.minimum(y, classes - 1)
     mine: Any
     theirs: Any
-    given: dict[str, Any] = {"intercept_scaling": 1.5, "tol": 1e-11}
+    given = {"intercept_scaling": 1.5, "tol": 1e-11}
     if loss == "ovr_log":
         mine = DualLogisticRegression(loss, C=0.7, **given)
         theirs = LogisticRegression(C=0.7, **given, solver="liblinear", max_iter=100_000)
@@ -105,7 +99,7 @@ def test_agrees_with_liblinear_s_intercept(
     np.testing.assert_allclose(mine.decision_function(x), theirs.decision_function(x), atol=1e-4)
 
 
-def test_agrees_with_ridge_on_a_constant_column() -> None:
+def test_agrees_with_ridge_on_a_constant_column():
     x, y = rows_with_numbers(60, 5, 2)
     mine = DualRidge(0.1, intercept_scaling=2.0, tol=1e-13).fit(x, y + 10.0)
     whole = np.hstack([x, np.full((60, 1), 2.0)])
@@ -117,7 +111,7 @@ def test_agrees_with_ridge_on_a_constant_column() -> None:
 @pytest.mark.slow_cases(r"(None-0\.5|2-0\.0)$")
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 @pytest.mark.parametrize("k", [None, 2])
-def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> None:
+def test_agrees_with_ridge_and_elastic_net(k, l1_ratio):
     x, y = rows_with_numbers(60, 5, k or 1)
     y = y if k else y[:, 0]
     mine = DualRidge(0.1, l1_ratio=l1_ratio, tol=1e-12, passes=2000).fit(x, y)
@@ -128,7 +122,7 @@ def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> No
     np.testing.assert_allclose(mine.intercept_, theirs.intercept_, rtol=1e-4)
 
 
-def test_the_gap_is_that_of_the_weights(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_the_gap_is_that_of_the_weights(rows):
     x, y = rows
     rough = DualLogisticRegression(alpha=1e-2, tol=1e-2).fit(x, y)
     fine = DualLogisticRegression(alpha=1e-2, tol=1e-9).fit(x, y)
@@ -139,14 +133,14 @@ def test_the_gap_is_that_of_the_weights(rows: tuple[sp.csr_matrix, np.ndarray]) 
     assert pickle.loads(pickle.dumps(fine)).dual_gap_ == fine.dual_gap_
 
 
-def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: float) -> float:
+def _objective(fitted, x, y, alpha):
     z = fitted.decision_function(x)
     losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
     return float(losses.mean() + 0.5 * alpha * np.square(fitted.coef_).sum())
 
 
 @pytest.mark.slow
-def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_c_is_alpha_by_the_number_of_rows(tmp_path, rows):
     x, y = rows
     of_c, of_alpha = DualLinearSVC(C=2.0).fit(x, y), DualLinearSVC(alpha=1 / (2.0 * len(y))).fit(x, y)
     assert of_c.model_.params["alpha"] == of_alpha.model_.params["alpha"]
@@ -155,7 +149,7 @@ def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_mat
     assert np.array_equal(DualLinearSVC(C=2.0).fit(tmp_path / "d").coef_, of_c.coef_)
 
 
-def test_a_warm_start_needs_fewer_passes(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+def test_a_warm_start_needs_fewer_passes(rows):
     fitted = DualLogisticRegression(warm_start=True, tol=1e-8).fit(*rows)
     cold = fitted.n_iter_
     assert fitted.fit(*rows).n_iter_ < cold
@@ -172,6 +166,6 @@ def test_a_warm_start_needs_fewer_passes(rows: tuple[sp.csr_matrix, np.ndarray])
         ),
     ],
 )
-def test_refusals(rows: tuple[sp.csr_matrix, np.ndarray], options: dict[str, Any], message: str) -> None:
+def test_refusals(rows, options, message):
     with pytest.raises(ParameterError, match=message):
         DualLinearSVC(**options).fit(*rows)

@@ -2,8 +2,6 @@
 
 import inspect
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +34,7 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError, 
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     return labelled_rows(400, 30, 4)
 
 
@@ -46,16 +44,14 @@ NAMES = np.array(["ant", "bee", "cat", "dog"])
 @pytest.mark.fast_cases(".*csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_same_bits_as_fit_on_an_equal_dataset(
-    tmp_path: Path, rows: tuple[Any, np.ndarray], layout: str, weighted: bool
-) -> None:
+def test_same_bits_as_fit_on_an_equal_dataset(tmp_path, rows, layout, weighted):
     x, y = rows
     x = x if layout == "csr" else x.toarray()
     weight = np.arange(len(y)) % 3 + 0.5 if weighted else None
     ingest(x, tmp_path / "d", y=y, sample_weight=weight, seed=3)
     params = {"loss": "hinge", "alpha": 1e-3, "class_weight": "balanced"}
     model = fit("mcid", tmp_path / "d", params=params, passes=3, seed=3).model
-    options: dict[str, Any] = {**params, "passes": 3, "random_state": 3}
+    options = {**params, "passes": 3, "random_state": 3}
     in_memory = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=weight)
     for fitted in (in_memory, MCIDClassifier(**options).fit(tmp_path / "d")):
         assert fitted.model_.sha256 == model.sha256
@@ -65,7 +61,7 @@ def test_same_bits_as_fit_on_an_equal_dataset(
     assert in_memory.classes_.tolist() == NAMES.tolist()
 
 
-def test_dataset_path_and_object_in_and_out(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_dataset_path_and_object_in_and_out(tmp_path, rows):
     x, y = rows
     data = write_dataset(tmp_path / "d", x, y, classes=NAMES.tolist())
     fitted = MCIDClassifier(passes=2).fit(data)
@@ -77,7 +73,7 @@ def test_dataset_path_and_object_in_and_out(tmp_path: Path, rows: tuple[Any, np.
     assert fitted.score(x, NAMES[y]) > 0.6
 
 
-def test_a_dataset_that_does_not_fit_is_refused(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_a_dataset_that_does_not_fit_is_refused(tmp_path, rows):
     fitted = MCIDClassifier(passes=1).fit(*rows)
     wide = write_dataset(tmp_path / "w", *labelled_rows(20, 31, 4))
     with pytest.raises(MismatchError, match="has 31 features, the model 30"):
@@ -87,7 +83,7 @@ def test_a_dataset_that_does_not_fit_is_refused(tmp_path: Path, rows: tuple[Any,
         fitted.predict(tmp_path / "l")
 
 
-def test_scores_and_probabilities(rows: tuple[Any, np.ndarray]) -> None:
+def test_scores_and_probabilities(rows):
     x, y = rows
     fitted = MCIDClassifier(passes=2).fit(x, y)
     scores = x @ fitted.coef_.T + fitted.intercept_
@@ -101,7 +97,7 @@ def test_scores_and_probabilities(rows: tuple[Any, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("loss", ["hinge", "perceptron"])
-def test_no_probabilities_for_other_losses(rows: tuple[Any, np.ndarray], loss: str) -> None:
+def test_no_probabilities_for_other_losses(rows, loss):
     fitted = MCIDClassifier(loss=loss, passes=1).fit(*rows)
     assert not hasattr(fitted, "predict_proba")
     with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as caught:
@@ -117,14 +113,14 @@ def test_no_probabilities_for_other_losses(rows: tuple[Any, np.ndarray], loss: s
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
-def test_not_fitted(rows: tuple[Any, np.ndarray], method: str) -> None:
+def test_not_fitted(rows, method):
     with pytest.raises(NotFittedError):
         getattr(MCIDClassifier(), method)(rows[0])
 
 
-def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
+def test_a_warm_start_goes_on(rows):
     x, y = rows
-    options: dict[str, Any] = {"passes": 1, "alpha": 1e-3, "average": "none"}
+    options = {"passes": 1, "alpha": 1e-3, "average": "none"}
     warm = MCIDClassifier(**options, warm_start=True).fit(x, y)
     first = warm.model_.sha256
     assert first == MCIDClassifier(**options).fit(x, y).model_.sha256
@@ -136,7 +132,7 @@ def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
         warm.fit(x, y % 3)
 
 
-def test_parameters_are_kept_cloned_and_searched(rows: tuple[Any, np.ndarray]) -> None:
+def test_parameters_are_kept_cloned_and_searched(rows):
     made = MCIDClassifier("hinge", alpha=1e-3, class_weight={1: 2.0}, lanes=2)
     assert clone(made).get_params() == made.get_params()
     assert made.set_params(alpha=0.5).alpha == 0.5
@@ -146,7 +142,7 @@ def test_parameters_are_kept_cloned_and_searched(rows: tuple[Any, np.ndarray]) -
     assert search.best_params_ == {"mcidclassifier__alpha": 1e-3}
 
 
-def test_pickled_and_back(rows: tuple[Any, np.ndarray]) -> None:
+def test_pickled_and_back(rows):
     fitted = MCIDClassifier(passes=1).fit(*rows)
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict(rows[0]), fitted.predict(rows[0]))
@@ -166,13 +162,13 @@ def test_pickled_and_back(rows: tuple[Any, np.ndarray]) -> None:
         ({"random_state": -1}, "seed must not be negative, -1 was given"),
     ],
 )
-def test_parameters_out_of_range(rows: tuple[Any, np.ndarray], options: Any, message: str) -> None:
+def test_parameters_out_of_range(rows, options, message):
     with pytest.raises(ParameterError) as caught:
         MCIDClassifier(**options).fit(*rows)
     assert str(caught.value) == message
 
 
-def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch):
     depth = Parameter("depth", 3, integer(1), "how deep")
     own = Parameter("width", 2, integer(1), "how wide")
     toy = Method("toy", "", "", (depth, *method_named("gls").parameters[:2]), "no:solver", ("class",))
@@ -192,7 +188,7 @@ def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch: pytest
         Toy(deep=3)
 
 
-def test_divergence_is_an_error_and_publishes_nothing(rows: tuple[Any, np.ndarray]) -> None:
+def test_divergence_is_an_error_and_publishes_nothing(rows):
     x, y = rows
     diverging = MCIDClassifier(alpha=1e-30, average="none", passes=2)
     with pytest.raises(ParameterError, match="the weights are no longer finite"):
@@ -200,13 +196,13 @@ def test_divergence_is_an_error_and_publishes_nothing(rows: tuple[Any, np.ndarra
     assert not hasattr(diverging, "model_")
 
 
-def test_tol_converges(rows: tuple[Any, np.ndarray]) -> None:
+def test_tol_converges(rows):
     fitted = MCIDClassifier(alpha=1.0, tol=1e-2, passes=500).fit(*rows)
     assert fitted.status_ == "CONVERGED"
     assert fitted.n_iter_ < 500
 
 
-def test_open_dataset_is_what_fit_takes(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_open_dataset_is_what_fit_takes(tmp_path, rows):
     write_dataset(tmp_path / "d", *rows)
     fitted = MCIDClassifier(passes=1, lanes=2).fit(open_dataset(tmp_path / "d"))
     assert fitted.model_.params["lanes"] == 2
@@ -217,7 +213,7 @@ class _Stopping(SerialExecutor):
 
     rounds = 0
 
-    def reduce(self, *given: Any, **options: Any) -> Any:
+    def reduce(self, *given, **options):
         """Count, and interrupt."""
         self.rounds += 1
         if self.rounds > 1:
@@ -225,7 +221,7 @@ class _Stopping(SerialExecutor):
         return super().reduce(*given, **options)
 
 
-def test_an_interrupt_ends_the_caller_too(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_caller_too(tmp_path):
     x, y = labelled_rows(200, 10, 2)
     with pytest.raises(KeyboardInterrupt, match=r"interrupted after 1 passes$"):
         MCIDClassifier(passes=5, executor=_Stopping()).fit(x, y)
@@ -233,9 +229,7 @@ def test_an_interrupt_ends_the_caller_too(tmp_path: Path) -> None:
         GridSearchCV(MCIDClassifier(executor=_Stopping()), {"alpha": [1e-3, 1e-4]}, cv=2).fit(x, y)
 
 
-def test_small_arrays_are_fitted_in_memory_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_arrays_are_fitted_in_memory_with_the_same_bits(tmp_path, monkeypatch):
     """The folders for temporary files are not touched, and hold nothing afterwards where they are used."""
     x, y = labelled_rows(200, 10, 3)
     memory, disk = tmp_path / "memory", tmp_path / "disk"
@@ -256,12 +250,12 @@ def test_small_arrays_are_fitted_in_memory_with_the_same_bits(
 class _Elsewhere(SerialExecutor):
     """Has a worker on a machine that does not see this one's temporary files."""
 
-    def each_worker(self, function: Any, item: Any) -> Any:
+    def each_worker(self, function, item):
         """Answer for the worker."""
         return {"far": f"{item[0].path}: no such data set" if isinstance(item, tuple) else None}
 
 
-def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path: Path) -> None:
+def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path):
     rows = labelled_rows(50, 5, 2)
     with pytest.raises(
         WorkerError, match=r"worker far: .*/data: no such data set; .* set DISTLS_TEMPORARY to"
@@ -274,31 +268,29 @@ def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path: Path)
 class _Workers:
     """An executor that is not of this process, as far as anyone asks; notes what of a folder its tasks see."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.own = folder, SerialExecutor()
         self.seen: set[str] = set()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.own, name)
 
-    def map(self, *arguments: Any, **options: Any) -> Any:
+    def map(self, *arguments, **options):
         """Run tasks here."""
         self.look()
         return self.own.map(*arguments, **options)
 
-    def reduce(self, *arguments: Any, **options: Any) -> Any:
+    def reduce(self, *arguments, **options):
         """Run tasks here, and merge."""
         self.look()
         return self.own.reduce(*arguments, **options)
 
-    def look(self) -> None:
+    def look(self):
         """Note what is there."""
         self.seen |= {path.name.split("-")[4] for path in self.folder.iterdir()}
 
 
-def test_files_of_workers_are_in_the_folder_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_workers_are_in_the_folder_that_is_named(tmp_path, monkeypatch):
     x, y = labelled_rows(50, 5, 2)
     alone = MCIDClassifier(passes=2).fit(x, y).model_.sha256
     shared = tmp_path / "shared"
@@ -318,7 +310,7 @@ def test_files_of_workers_are_in_the_folder_that_is_named(
 
 @pytest.mark.fast_cases("made0")
 @pytest.mark.parametrize("made", [StochasticClassifier(), SGDQNClassifier("log")])
-def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.WarningsRecorder) -> None:
+def test_columns_of_other_scales_are_warned_of(made, recwarn):
     x, y = load_breast_cancer(return_X_y=True)
     made.fit((x - x.mean(axis=0)) / x.std(axis=0), y)
     assert len(recwarn) == 0
@@ -331,7 +323,7 @@ def test_columns_of_other_scales_are_warned_of(made: Any, recwarn: pytest.Warnin
     ("name", "hint"),
     [("max_iter", "--passes N"), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")],
 )
-def test_parameters_of_others_are_answered_with_ours(name: str, hint: str) -> None:
+def test_parameters_of_others_are_answered_with_ours(name, hint):
     with pytest.raises(TypeError, match=f"StochasticClassifier has no parameter '{name}'; .*{hint}"):
         StochasticClassifier(**{name: 1})
 
@@ -349,7 +341,7 @@ ROWS_OF_INTEGERS = {
 
 @pytest.mark.slow_cases("uint64", "object", "float64")
 @pytest.mark.parametrize("rows", ROWS_OF_INTEGERS.values(), ids=ROWS_OF_INTEGERS)
-def test_rows_of_integers_are_those_of_floats(rows: Any) -> None:
+def test_rows_of_integers_are_those_of_floats(rows):
     """Fits and predictions keep the digits of every type, one row at a time too."""
     y, plain = np.arange(60.0), SECONDS.astype(float)
     regressor = GeneralizedLeastSquaresRegressor(alpha=0).fit(rows(SECONDS), y)
@@ -370,7 +362,7 @@ def test_rows_of_integers_are_those_of_floats(rows: Any) -> None:
     assert np.array_equal(streamed.coef_, reference.coef_)
 
 
-def test_small_integers_are_stored_as_before() -> None:
+def test_small_integers_are_stored_as_before():
     x, y = np.arange(40).reshape(20, 2) % 9, np.arange(20) % 2
     fits = [StochasticClassifier(passes=1).fit(rows, y).coef_ for rows in (x, x.astype(np.float32))]
     assert np.array_equal(*fits)
@@ -390,7 +382,7 @@ def test_small_integers_are_stored_as_before() -> None:
     ],
     ids=["passes", "half", "tol", "seed", "none", "state", "generator"],
 )
-def test_numbers_and_generators_of_numpy_are_taken(given: dict[str, Any]) -> None:
+def test_numbers_and_generators_of_numpy_are_taken(given):
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = (X[:, 0] > 0).astype(int)
     assert StochasticClassifier(loss="log", **given).fit(X, y).score(X, y) > 0.9
@@ -399,7 +391,7 @@ def test_numbers_and_generators_of_numpy_are_taken(given: dict[str, Any]) -> Non
             StochasticClassifier(random_state="three").fit(X, y)
 
 
-def test_grids_of_numpy_and_one_weight_for_all() -> None:
+def test_grids_of_numpy_and_one_weight_for_all():
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = (X[:, 0] > 0).astype(int)
     grid = {"passes": np.arange(2, 4), "random_state": np.arange(2)}
@@ -408,7 +400,7 @@ def test_grids_of_numpy_and_one_weight_for_all() -> None:
     assert np.array_equal(one, each)
 
 
-def test_refusals_speak_of_rows_and_numbers_in_memory() -> None:
+def test_refusals_speak_of_rows_and_numbers_in_memory():
     X = np.random.default_rng(0).normal(size=(30, 3))
     with pytest.raises(BadInputError, match=r"^X: values up to .* divide them$"):
         StochasticClassifier().fit(X * 1e300, np.arange(30) % 2)

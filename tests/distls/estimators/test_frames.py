@@ -1,7 +1,6 @@
 """Estimators take frames of any columns, through the recipe by which `train` reads them."""
 
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,11 +33,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Any:
+def fitted():
     return clone(CLASSIFIER).fit(FRAME, Y)
 
 
-def test_the_recipe_is_that_of_a_data_set(fitted: Any, tmp_path: Any) -> None:
+def test_the_recipe_is_that_of_a_data_set(fitted, tmp_path):
     distls.ingest(FRAME, tmp_path / "d", y=np.unique(Y, return_inverse=True)[1], transform="auto")
     on_data = clone(CLASSIFIER).fit(tmp_path / "d")
     assert fitted.coef_.tobytes() == on_data.coef_.tobytes()
@@ -50,7 +49,7 @@ def test_the_recipe_is_that_of_a_data_set(fitted: Any, tmp_path: Any) -> None:
     assert fitted.score(FRAME, Y) == 1.0
 
 
-def test_columns_are_found_by_name_in_frames_of_any_library(fitted: Any) -> None:
+def test_columns_are_found_by_name_in_frames_of_any_library(fitted):
     import pyarrow
 
     expected = fitted.predict_proba(FRAME)
@@ -72,12 +71,12 @@ def test_columns_are_found_by_name_in_frames_of_any_library(fitted: Any) -> None
         (FRAME.to_numpy(), "takes a frame with the columns"),
     ],
 )
-def test_other_rows_are_refused_in_one_line(fitted: Any, rows: Any, message: str) -> None:
+def test_other_rows_are_refused_in_one_line(fitted, rows, message):
     with pytest.raises(ValueError, match=message):
         fitted.predict(rows)
 
 
-def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
+def test_what_needs_all_rows_at_once_is_refused(fitted):
     for estimator in (distls.MCIDClassifier(), distls.MCIDClassifier().fit(FRAME, Y)):
         with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
             estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
@@ -88,7 +87,7 @@ def test_what_needs_all_rows_at_once_is_refused(fitted: Any) -> None:
             clone(CLASSIFIER).fit(wrong, Y[: len(wrong)])
 
 
-def test_a_warm_start_on_other_categories_is_refused_without_a_folder() -> None:
+def test_a_warm_start_on_other_categories_is_refused_without_a_folder():
     warm = distls.StochasticClassifier(loss="log", warm_start=True).fit(FRAME, Y)
     with pytest.raises(
         ValueError, match=r"^warm_start: a model of \d+ features and 1 output, .*warm_start=False$"
@@ -96,7 +95,7 @@ def test_a_warm_start_on_other_categories_is_refused_without_a_folder() -> None:
         warm.fit(FRAME.assign(job="baker"), Y)
 
 
-def test_what_is_found_is_said_with_keywords(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_found_is_said_with_keywords(monkeypatch):
     monkeypatch.setattr(facts, "as_keywords", True)
     with pytest.warns(UserWarning, match="columns by their values") as said:
         clone(CLASSIFIER).fit(FRAME, Y)
@@ -107,20 +106,20 @@ def test_what_is_found_is_said_with_keywords(monkeypatch: pytest.MonkeyPatch) ->
     assert any(text.endswith('; kind="NAME=KIND" says otherwise') for text in texts)
 
 
-def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path: Any) -> None:
+def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
     distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)
     again = clone(CLASSIFIER).fit(FRAME, Y).fit(tmp_path / "d")
     assert (again.n_features_in_, hasattr(again, "feature_names_in_")) == (2, False)
     assert again.predict(np.ones((3, 2))).shape == (3,)
 
 
-def test_a_series_is_refused_as_rows() -> None:
+def test_a_series_is_refused_as_rows():
     with pytest.raises(ValueError, match="2-dimensional"):
         clone(CLASSIFIER).fit(FRAME["age"], Y)
 
 
 @pytest.mark.slow
-def test_frames_of_numbers_are_taken_as_before(fitted: Any) -> None:
+def test_frames_of_numbers_are_taken_as_before(fitted):
     numbers = FRAME[["age", "ok"]].fillna(0.0)
     again = clone(fitted).fit(FRAME, Y).fit(numbers, Y)
     assert again.coef_.tobytes() == clone(CLASSIFIER).fit(numbers.to_numpy(float), Y).coef_.tobytes()
@@ -129,7 +128,7 @@ def test_frames_of_numbers_are_taken_as_before(fitted: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_on_a_table_is_an_estimator(tmp_path: Any) -> None:
+def test_a_run_on_a_table_is_an_estimator(tmp_path):
     FRAME.assign(y=Y).to_csv(tmp_path / "a.csv", index=False)
     distls.train(tmp_path / "a.csv", tmp_path / "run", method="gls", params={"alpha": 1e-3}, label_column="y")
     found = distls.load_estimator(tmp_path / "run")
@@ -149,7 +148,7 @@ def test_a_run_on_a_table_is_an_estimator(tmp_path: Any) -> None:
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
-def test_every_family_and_searches(estimator: Any) -> None:
+def test_every_family_and_searches(estimator):
     y = (Y == "yes").astype(float) if isinstance(estimator, distls.DualRidge) else Y
     name = "C" if hasattr(estimator, "C") else "alpha"
     search = GridSearchCV(estimator, {name: [0.1, 1.0]}, cv=2).fit(FRAME, y)
@@ -157,7 +156,7 @@ def test_every_family_and_searches(estimator: Any) -> None:
 
 
 @pytest.mark.slow
-def test_frames_of_dask(fitted: Any) -> None:
+def test_frames_of_dask(fitted):
     dask_frame = pytest.importorskip("dask.dataframe")
     rows = dask_frame.from_pandas(FRAME, npartitions=2)
     labels = dask_frame.from_pandas(pd.Series(Y, index=FRAME.index), npartitions=2)

@@ -1,14 +1,11 @@
 """The estimators of the least-squares methods: the same bits as `fit`, what each one has."""
 
 import pickle
-from pathlib import Path
-from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from helpers import labelled_rows
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -26,7 +23,7 @@ ALL = [GeneralizedLeastSquaresClassifier, CalibratedLeastSquaresClassifier, Stag
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+def rows():
     return labelled_rows(300, 20, 4)
 
 
@@ -36,7 +33,7 @@ NAMES = np.array(["ant", "bee", "cat", "dog"])
 @pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("estimator", ALL)
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_same_bits_as_fit(estimator: Any, layout: str, tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+def test_same_bits_as_fit(estimator, layout, tmp_path, rows):
     x, y = rows
     x = x if layout == "csr" else x.toarray()
     weight = np.arange(len(y)) % 3 + 0.5
@@ -56,7 +53,7 @@ def test_same_bits_as_fit(estimator: Any, layout: str, tmp_path: Path, rows: tup
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_dask_arrays(estimator: Any, rows: tuple[Any, np.ndarray]) -> None:
+def test_dask_arrays(estimator, rows):
     x, y = rows[0].toarray(), rows[1]
     lazy = da.from_array(x, chunks=(90, 10))
     with dask.config.set(scheduler="synchronous"):
@@ -67,7 +64,7 @@ def test_dask_arrays(estimator: Any, rows: tuple[Any, np.ndarray]) -> None:
         np.testing.assert_allclose(scores.compute(), fitted.decision_function(x), atol=1e-6)
 
 
-def test_only_plain_linear_models_have_coefficients(rows: tuple[Any, np.ndarray]) -> None:
+def test_only_plain_linear_models_have_coefficients(rows):
     linear = GeneralizedLeastSquaresClassifier(passes=3).fit(*rows)
     assert np.array_equal(linear.coef_, linear.model_.weights.T)
     assert np.array_equal(linear.intercept_, linear.model_.intercept)
@@ -80,7 +77,7 @@ def test_only_plain_linear_models_have_coefficients(rows: tuple[Any, np.ndarray]
             getattr(GeneralizedLeastSquaresClassifier(), name)
 
 
-def test_calibrated_probabilities_are_the_scores(rows: tuple[Any, np.ndarray]) -> None:
+def test_calibrated_probabilities_are_the_scores(rows):
     x, y = rows
     fitted = CalibratedLeastSquaresClassifier(rounds=3).fit(x, y)
     proba = fitted.predict_proba(x)
@@ -102,7 +99,7 @@ def test_calibrated_probabilities_are_the_scores(rows: tuple[Any, np.ndarray]) -
         (StagewiseClassifier(), "inner='linear' has no probabilities; use inner='logistic'"),
     ],
 )
-def test_no_probabilities(made: Any, message: str) -> None:
+def test_no_probabilities(made, message):
     assert not hasattr(made, "predict_proba")
     with pytest.raises(AttributeError) as caught:
         _ = made.predict_proba
@@ -111,13 +108,13 @@ def test_no_probabilities(made: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("basis", [2, "1+2", (1, 2), [1, 2]])
-def test_ways_to_give_a_basis(basis: Any, rows: tuple[Any, np.ndarray]) -> None:
+def test_ways_to_give_a_basis(basis, rows):
     fitted = CalibratedLeastSquaresClassifier(basis, rounds=2).fit(*rows)
     assert fitted.model_.recipe["calibration"] == {"powers": [1, 2], "onto": "simplex"}
     assert fitted.get_params()["basis"] == basis
 
 
-def test_a_weight_is_a_number_of_rows(rows: tuple[Any, np.ndarray]) -> None:
+def test_a_weight_is_a_number_of_rows(rows):
     x, y = rows
     times = np.random.default_rng(3).integers(0, 3, len(y))
     repeated = np.repeat(np.arange(len(y)), times)
@@ -126,7 +123,7 @@ def test_a_weight_is_a_number_of_rows(rows: tuple[Any, np.ndarray]) -> None:
     np.testing.assert_allclose(weighted.predict_proba(x), expected.predict_proba(x), rtol=0, atol=1e-6)
 
 
-def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
+def test_a_warm_start_goes_on(rows):
     warm = GeneralizedLeastSquaresClassifier(passes=3, warm_start=True).fit(*rows)
     first = warm.model_.sha256
     assert first == GeneralizedLeastSquaresClassifier(passes=3).fit(*rows).model_.sha256
@@ -141,7 +138,7 @@ def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
         (GeneralizedLeastSquaresClassifier(passes=0), "passes=0: must be greater than 0 and finite"),
     ],
 )
-def test_parameters_out_of_range(made: Any, message: str, rows: tuple[Any, np.ndarray]) -> None:
+def test_parameters_out_of_range(made, message, rows):
     with pytest.raises(ParameterError) as caught:
         made.fit(*rows)
     assert str(caught.value) == message

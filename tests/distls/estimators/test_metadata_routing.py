@@ -1,7 +1,5 @@
 """Estimators take part in scikit-learn's routing of sample weights and in its `set_output`."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +13,7 @@ import distls
 
 
 @pytest.fixture
-def rows() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def rows():
     rng = np.random.default_rng(0)
     x = pd.DataFrame(rng.normal(size=(200, 4)), columns=list("abcd"))
     # the weights make rows with wrong labels the important ones
@@ -25,13 +23,13 @@ def rows() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def routing() -> Iterator[None]:
+def routing():
     with sklearn.config_context(enable_metadata_routing=True):
         yield
 
 
 @pytest.mark.usefixtures("routing")
-def test_weights_are_routed_through_a_pipeline(rows: tuple[pd.DataFrame, np.ndarray, np.ndarray]) -> None:
+def test_weights_are_routed_through_a_pipeline(rows):
     x, y, weight = rows
     estimator = distls.StochasticClassifier(passes=2).set_fit_request(sample_weight=True)
     scaler = StandardScaler().set_fit_request(sample_weight=False)
@@ -44,7 +42,7 @@ def test_weights_are_routed_through_a_pipeline(rows: tuple[pd.DataFrame, np.ndar
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("routing")
-def test_a_search_weighs_its_scores(rows: tuple[pd.DataFrame, np.ndarray, np.ndarray]) -> None:
+def test_a_search_weighs_its_scores(rows):
     x, y, weight = rows
     asked = (
         distls.StochasticClassifier(passes=2)
@@ -57,7 +55,7 @@ def test_a_search_weighs_its_scores(rows: tuple[pd.DataFrame, np.ndarray, np.nda
     assert found.best_estimator_.coef_[0, 0] < 0 < plain.best_estimator_.coef_[0, 0]
 
 
-def test_names_of_columns_pass_through(rows: tuple[pd.DataFrame, np.ndarray, np.ndarray]) -> None:
+def test_names_of_columns_pass_through(rows):
     x, y, _ = rows
     fitted = make_pipeline(StandardScaler(), distls.StochasticClassifier(passes=2))
     fitted.set_output(transform="pandas").fit(x, y)

@@ -2,8 +2,6 @@
 
 import pickle
 import re
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +25,11 @@ Pair = tuple[Any, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def rows() -> Pair:
+def rows():
     return labelled_rows(ROWS, 40, 4)
 
 
-def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], **options: Any) -> Any:
+def streamed(made, x, y, cuts, **options):
     """Learn from the blocks between the cuts."""
     weight = options.pop("weight", None)
     for start, stop in zip([0, *cuts], [*cuts, len(y)], strict=True):
@@ -44,9 +42,7 @@ def streamed(made: MCIDClassifier, x: Any, y: np.ndarray, cuts: Sequence[int], *
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
-def test_same_bits_as_one_pass_over_a_dataset_of_the_blocks(
-    tmp_path: Path, rows: Pair, loss: str, average: str, options: dict[str, Any]
-) -> None:
+def test_same_bits_as_one_pass_over_a_dataset_of_the_blocks(tmp_path, rows, loss, average, options):
     x, y = rows
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
     params = {"loss": loss, "average": average, "alpha": 1e-3, **options}
@@ -62,7 +58,7 @@ def test_same_bits_as_one_pass_over_a_dataset_of_the_blocks(
 @pytest.mark.fast_cases("float32-csr")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_same_bits_as_fit_of_the_estimator(rows: Pair, layout: str, dtype: type) -> None:
+def test_same_bits_as_fit_of_the_estimator(rows, layout, dtype):
     x, y = rows[0].astype(dtype), NAMES[rows[1]]
     x = x if layout == "csr" else x.toarray()
     once = MCIDClassifier(alpha=1e-3, lanes=1, shuffle=False, passes=1).fit(x, y)
@@ -72,7 +68,7 @@ def test_same_bits_as_fit_of_the_estimator(rows: Pair, layout: str, dtype: type)
     assert np.array_equal(made.predict(x), once.predict(x))
 
 
-def test_batches_end_with_their_block_as_with_their_partition(tmp_path: Path, rows: Pair) -> None:
+def test_batches_end_with_their_block_as_with_their_partition(tmp_path, rows):
     x, y = rows
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
     params = {"batch_size": 7, "average": "all", "alpha": 1e-2}
@@ -82,7 +78,7 @@ def test_batches_end_with_their_block_as_with_their_partition(tmp_path: Path, ro
     assert made.model_.sha256 == model.sha256
 
 
-def test_weights_of_mean_one_are_those_of_a_fit(tmp_path: Path, rows: Pair) -> None:
+def test_weights_of_mean_one_are_those_of_a_fit(tmp_path, rows):
     x, y = rows
     weight = np.where(np.arange(ROWS) % 2, 0.25, 1.75).astype(np.float32)
     params = {"alpha": 1e-2, "loss": "hinge"}
@@ -94,7 +90,7 @@ def test_weights_of_mean_one_are_those_of_a_fit(tmp_path: Path, rows: Pair) -> N
     assert plain.model_.sha256 != model.sha256
 
 
-def test_class_weights_count_as_given_like_sample_weights(rows: Pair) -> None:
+def test_class_weights_count_as_given_like_sample_weights(rows):
     x, y = rows
     by_class = streamed(MCIDClassifier(alpha=1e-2, class_weight={"bee": 3.0}), x, NAMES[y], [50])
     by_row = streamed(MCIDClassifier(alpha=1e-2), x, NAMES[y], [50], weight=np.where(y == 1, 3.0, 1.0))
@@ -102,7 +98,7 @@ def test_class_weights_count_as_given_like_sample_weights(rows: Pair) -> None:
 
 
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
-def test_cutting_the_stream_changes_no_bit(rows: Pair, average: str) -> None:
+def test_cutting_the_stream_changes_no_bit(rows, average):
     x, y = rows[0][:387], rows[1][:387]
     found = {
         streamed(MCIDClassifier(alpha=1e-3, average=average, fit_intercept=True), x, y, cuts).model_.sha256
@@ -114,7 +110,7 @@ def test_cutting_the_stream_changes_no_bit(rows: Pair, average: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 5, 11, 16, 17, 100])
 @pytest.mark.parametrize("size", [1, 3])
-def test_tail_is_the_mean_since_the_last_power_of_two_but_one(n_rows: int, size: int) -> None:
+def test_tail_is_the_mean_since_the_last_power_of_two_but_one(n_rows, size):
     x, y = labelled_rows(300, 40, 4)
     made = MCIDClassifier(alpha=1e-2, dtype="float64", batch_size=size, fit_intercept=True)
     made.partial_fit(x[: n_rows * size], y[: n_rows * size], classes=range(4))
@@ -129,7 +125,7 @@ def test_tail_is_the_mean_since_the_last_power_of_two_but_one(n_rows: int, size:
     assert n_rows - start >= n_rows / 2
 
 
-def test_asking_for_the_model_disturbs_nothing(rows: Pair) -> None:
+def test_asking_for_the_model_disturbs_nothing(rows):
     x, y = rows
     quiet = streamed(MCIDClassifier(alpha=1e-3), x, y, [100, 300])
     asked = MCIDClassifier(alpha=1e-3)
@@ -141,7 +137,7 @@ def test_asking_for_the_model_disturbs_nothing(rows: Pair) -> None:
     assert asked.model_.sha256 == quiet.model_.sha256
 
 
-def test_pickled_in_the_middle_and_carried_on(rows: Pair) -> None:
+def test_pickled_in_the_middle_and_carried_on(rows):
     x, y = rows
     made = streamed(MCIDClassifier(alpha=1e-3), x[:200], y[:200], [100])
     again = pickle.loads(pickle.dumps(made))
@@ -152,9 +148,9 @@ def test_pickled_in_the_middle_and_carried_on(rows: Pair) -> None:
     assert clone(made).get_params() == made.get_params()
 
 
-def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path: Path, rows: Pair) -> None:
+def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path, rows):
     x, y = rows
-    options: dict[str, Any] = {"alpha": 1e-2, "average": "none", "lanes": 1, "shuffle": False}
+    options = {"alpha": 1e-2, "average": "none", "lanes": 1, "shuffle": False}
     made = MCIDClassifier(**options, passes=5).fit(x, y)
     first = made.model_.sha256
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=ROWS)
@@ -167,7 +163,7 @@ def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path: Path,
         _ = made.t_
 
 
-def test_after_fit_alpha_is_that_which_the_rows_decided(rows: Pair) -> None:
+def test_after_fit_alpha_is_that_which_the_rows_decided(rows):
     x, y = rows
     made = MCIDClassifier(lanes=1).fit(x, y)
     decided = made.model_.params["alpha"]
@@ -177,7 +173,7 @@ def test_after_fit_alpha_is_that_which_the_rows_decided(rows: Pair) -> None:
     assert MCIDClassifier().partial_fit(x, y, classes=np.unique(y)).model_.params["alpha"] == 1e-5
 
 
-def test_what_fit_knew_of_the_data_is_kept(tmp_path: Path, rows: Pair) -> None:
+def test_what_fit_knew_of_the_data_is_kept(tmp_path, rows):
     x, y = rows
     made = MCIDClassifier(passes=1).fit(write_dataset(tmp_path / "d", x, y, classes=NAMES.tolist()))
     made.partial_fit(x, NAMES[y])
@@ -186,7 +182,7 @@ def test_what_fit_knew_of_the_data_is_kept(tmp_path: Path, rows: Pair) -> None:
     assert np.array_equal(made.predict(tmp_path / "d"), made.predict(x))
 
 
-def test_sparse_rows_are_read_as_a_dataset_holds_them(rows: Pair) -> None:
+def test_sparse_rows_are_read_as_a_dataset_holds_them(rows):
     x, y = rows
     halves = sp.hstack([x, x], format="csr")  # each value twice, in one row, at columns that repeat
     data, columns = np.append(halves.data / 2, np.float32(0)), np.append(halves.indices % 40, 3)
@@ -198,7 +194,7 @@ def test_sparse_rows_are_read_as_a_dataset_holds_them(rows: Pair) -> None:
     assert len(zeros.data) == 2 * x.nnz + 1
 
 
-def test_as_good_as_scikit_learns(rows: Pair) -> None:
+def test_as_good_as_scikit_learns(rows):
     x, y = rows
     ours, theirs = MCIDClassifier("hinge", alpha=1e-3), SGDClassifier(alpha=1e-3, random_state=0)
     for start in range(0, ROWS, 64):
@@ -226,9 +222,7 @@ def test_as_good_as_scikit_learns(rows: Pair) -> None:
         ({"alpha": 0}, {}, "mcid: alpha=0: must be greater than 0, or path"),
     ],
 )
-def test_refused_at_the_first_call(
-    rows: Pair, options: dict[str, Any], arguments: dict[str, Any], message: str
-) -> None:
+def test_refused_at_the_first_call(rows, options, arguments, message):
     x, y = rows
     made = MCIDClassifier(**options)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
@@ -238,11 +232,11 @@ def test_refused_at_the_first_call(
     assert not hasattr(made, "model_")
 
 
-def test_refused_later(rows: Pair) -> None:
+def test_refused_later(rows):
     x, y = rows
     made = MCIDClassifier(alpha=1e-3).partial_fit(x, y, classes=range(4))
     before = made.model_.sha256
-    cases: list[tuple[Any, dict[str, Any], str]] = [
+    cases = [
         (x, {"classes": [0, 1]}, r"classes are \[0, 1\], at the first call they were \[0, 1, 2, 3\]"),
         (x[:, :30], {}, "X has 30 features, but MCIDClassifier is expecting 40 features as input"),
         (x, {"sample_weight": -np.ones(ROWS)}, "Negative values in data passed to `sample_weight`"),
@@ -259,7 +253,7 @@ def test_refused_later(rows: Pair) -> None:
 
 
 @pytest.mark.slow
-def test_divergence_is_an_error() -> None:
+def test_divergence_is_an_error():
     huge = np.full((2, 2), 3e38, np.float32)
     made = MCIDClassifier("perceptron", average="none")
     with pytest.raises(ParameterError, match="the weights are no longer finite"):
@@ -269,14 +263,14 @@ def test_divergence_is_an_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("average", ["none", "tail"])
-def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: str) -> None:
+def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average):
     made = MCIDClassifier("perceptron", alpha=1e-30, average=average)
     made.partial_fit(np.full((1, 2), 3e38, np.float32), [1], classes=[0, 1])
     with pytest.raises(ParameterError, match="the weights are no longer finite"):
         made.predict(np.ones((1, 2), np.float32))
 
 
-def test_a_block_without_rows_changes_nothing() -> None:
+def test_a_block_without_rows_changes_nothing():
     params = {"loss": "softmax", "alpha": 0.1, "batch_size": 2, "average": "tail", "fit_intercept": False,
               "dtype": "float64", "t0": None}  # fmt: skip
     stats = ProblemStats("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0)

@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -23,7 +22,7 @@ N, D = 150, 5
 
 @pytest.mark.parametrize("k", [None, 1, 3])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_agrees_with_ridge(k: int | None, layout: str) -> None:
+def test_agrees_with_ridge(k, layout):
     x, y = rows_with_numbers(N, D, k or 1)
     y = y if k else y[:, 0]
     s = np.random.default_rng(0).integers(1, 4, N).astype(np.float64)
@@ -42,7 +41,7 @@ def test_agrees_with_ridge(k: int | None, layout: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_datasets_and_dask_arrays(tmp_path: Path, k: int) -> None:
+def test_datasets_and_dask_arrays(tmp_path, k):
     x, y = rows_with_numbers(N, D, k)
     ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", shuffle=False)
     stored = GeneralizedLeastSquaresRegressor(0.1).fit(tmp_path / "d")
@@ -60,7 +59,7 @@ def test_datasets_and_dask_arrays(tmp_path: Path, k: int) -> None:
         np.testing.assert_allclose(predicted.compute(), expected.reshape(N, k)[:, 0], rtol=1e-7)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     data = write_dataset(tmp_path / "classes", *labelled_rows(30, D, 2))
     with pytest.raises(MismatchError) as caught:
         GeneralizedLeastSquaresRegressor().fit(data)
@@ -77,7 +76,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_steps_that_are_too_long_are_tried_without_a_warning() -> None:
+def test_steps_that_are_too_long_are_tried_without_a_warning():
     x, y = load_diabetes(return_X_y=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

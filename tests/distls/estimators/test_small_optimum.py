@@ -1,7 +1,5 @@
 """Small dense fits in memory: the optimum of dual ascent, the gap that is said, and what is left to dual ascent."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,7 +14,7 @@ from distls.workers.losses.loss_registry import loss_named
 LOSSES = {"log": DualLogisticRegression, "ovr_log": DualLogisticRegression, "squared_hinge": DualLinearSVC}
 
 
-def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+def correlated_rows(n_rows, n_features, n_classes):
     """Return rows of columns that depend on each other, and on the class."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n_rows, n_features)) @ rng.normal(size=(n_features, n_features)) + 1.0
@@ -24,11 +22,11 @@ def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.nd
     return x, scores.argmax(axis=1)
 
 
-def _by_ascent(estimator: Any) -> Any:
+def _by_ascent(estimator):
     return type(estimator)(**{**estimator.get_params(), "lanes": 1, "passes": 3000})
 
 
-def _is_in_memory(fitted: Any) -> bool:
+def _is_in_memory(fitted):
     return not fitted.model_.dataset_fingerprint
 
 
@@ -40,7 +38,7 @@ def _is_in_memory(fitted: Any) -> bool:
     [{}, {"fit_intercept": False}, {"class_weight": "balanced"}, {"class_weight": {"a": 3.0}, "alpha": 1e-2}],
     ids=["plain", "no_intercept", "balanced", "weights"],
 )
-def test_has_the_optimum_of_dual_ascent(classes: int, loss: str, options: dict[str, Any]) -> None:
+def test_has_the_optimum_of_dual_ascent(classes, loss, options):
     x, y = correlated_rows(200, 4, classes)
     s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
     strength = {} if "alpha" in options else {"C": 0.01}
@@ -60,7 +58,7 @@ def test_has_the_optimum_of_dual_ascent(classes: int, loss: str, options: dict[s
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-def test_the_gap_bounds_the_excess(classes: int, loss: str) -> None:
+def test_the_gap_bounds_the_excess(classes, loss):
     x, y = correlated_rows(300, 5, classes)
     rough = LOSSES[loss](loss, alpha=1e-3, tol=0.05).fit(x, y)
     fine = LOSSES[loss](loss, alpha=1e-3, tol=1e-9).fit(x, y)
@@ -70,13 +68,13 @@ def test_the_gap_bounds_the_excess(classes: int, loss: str) -> None:
     assert rough.n_iter_ < fine.n_iter_
 
 
-def _objective(fitted: Any, x: np.ndarray, y: np.ndarray) -> float:
+def _objective(fitted, x, y):
     model = fitted.model_
     values = loss_named(model.loss).values(x @ model.weights + model.intercept, y)
     return float(values.mean() + 0.5 * model.params["alpha"] * np.square(model.weights).sum())
 
 
-def test_scales_of_columns_do_not_matter() -> None:
+def test_scales_of_columns_do_not_matter():
     x, y = correlated_rows(300, 6, 3)
     scaled = DualLogisticRegression(alpha=1e-6).fit(x * np.logspace(-2, 4, 6) + 1e3, y)
     assert _is_in_memory(scaled)
@@ -84,7 +82,7 @@ def test_scales_of_columns_do_not_matter() -> None:
     assert scaled.score(x * np.logspace(-2, 4, 6) + 1e3, y) > 0.5
 
 
-def test_any_smooth_loss_is_solved_as_itself() -> None:
+def test_any_smooth_loss_is_solved_as_itself():
     x, y = correlated_rows(100, 4, 3)
     problem = RowsInMemory(x, y.astype(np.int32), np.ones(100), loss_named("squared"), 3, 0.1, False)
     found = find_optimum(problem, 1e-9)
@@ -93,8 +91,8 @@ def test_any_smooth_loss_is_solved_as_itself() -> None:
     assert 0.0 < found.gap <= 1e-9 * found.objective
 
 
-def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
+def test_takes_no_folder(monkeypatch):
+    def refuse(*_):
         raise AssertionError("a folder for rows")
 
     monkeypatch.setattr(estimator_base, "folder_for_rows", refuse)
@@ -111,13 +109,13 @@ def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
      {"passes": 10, "tol": 1e-2}],
     ids=lambda options: next(iter(options)),
 )  # fmt: skip
-def test_what_is_left_to_dual_ascent(options: dict[str, Any]) -> None:
+def test_what_is_left_to_dual_ascent(options):
     x, y = correlated_rows(40, 3, 2)
     assert not _is_in_memory(DualLogisticRegression(alpha=0.1, **options).fit(x, y))
 
 
 @pytest.mark.slow
-def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent() -> None:
+def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent():
     x, y = correlated_rows(40, 3, 2)
     assert not _is_in_memory(DualLogisticRegression(alpha=0.1).fit(sp.csr_matrix(x), y))
     assert not _is_in_memory(DualLinearSVC("hinge", alpha=0.1).fit(x, y))
@@ -128,21 +126,21 @@ def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent() -> None:
     np.testing.assert_allclose(warm.coef_, first, rtol=1e-2)
 
 
-def test_weights_of_rows_are_refused_as_elsewhere() -> None:
+def test_weights_of_rows_are_refused_as_elsewhere():
     x, y = correlated_rows(40, 3, 2)
     with pytest.raises(ValueError, match="weight"):
         DualLogisticRegression().fit(x, y, sample_weight=np.full(40, -1.0))
 
 
-def test_columns_that_numbers_cannot_tell_apart_are_left_alone() -> None:
+def test_columns_that_numbers_cannot_tell_apart_are_left_alone():
     x = np.full((6, 2), 1e160)
     problem = RowsInMemory(
         x, np.array([0, 1] * 3, np.int32), np.ones(6), loss_named("softmax"), 2, 1e-3, True
     )
-    assert find_optimum(problem, 1e-6) is None or np.isfinite(find_optimum(problem, 1e-6).gap)  # type: ignore[union-attr]
+    assert find_optimum(problem, 1e-6) is None or np.isfinite(find_optimum(problem, 1e-6).gap)
 
 
-def test_a_model_that_guesses_warns() -> None:
+def test_a_model_that_guesses_warns():
     x = np.random.default_rng(0).normal(size=(60, 2))
     y = np.arange(60) % 3 == 0
     with pytest.warns(UserWarning, match="is no better than that of always answering 0, 33.33 %"):
@@ -151,7 +149,7 @@ def test_a_model_that_guesses_warns() -> None:
 
 @pytest.mark.parametrize("name", ["ridge", "net", "log", "weights"])
 @pytest.mark.filterwarnings("ignore:.*(categorical|standardize|missing values)")
-def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name: str) -> None:
+def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     x, y = correlated_rows(200, 3, 2)
@@ -177,7 +175,7 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name: str) -> 
 
 @pytest.mark.parametrize("columns", [None, 2])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_ridge_is_exact(columns: int | None, intercept: bool) -> None:
+def test_ridge_is_exact(columns, intercept):
     x, _ = correlated_rows(300, 6, 2)
     y = (
         x @ np.arange(6.0 * (columns or 1)).reshape(6, -1)
@@ -202,7 +200,7 @@ def test_ridge_is_exact(columns: int | None, intercept: bool) -> None:
 
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_the_elastic_net_of_correlated_columns_is_exact(columns: int, intercept: bool) -> None:
+def test_the_elastic_net_of_correlated_columns_is_exact(columns, intercept):
     x, _ = correlated_rows(300, 12, 2)
     rng = np.random.default_rng(0)
     y = x[:, :4] @ rng.normal(size=(4, columns)) + rng.normal(size=(300, columns)) + 5.0

@@ -1,7 +1,5 @@
 """SparseMulticlassClassifier: agreement with `fit` and with scikit-learn."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -25,11 +23,11 @@ from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Any, np.ndarray]:
+def rows():
     return labelled_rows(300, 50, 3)
 
 
-def test_arrays_and_datasets_give_the_same(rows: Any, tmp_path: Any) -> None:
+def test_arrays_and_datasets_give_the_same(rows, tmp_path):
     x, y = rows
     made = SparseMulticlassClassifier(alpha=2e-2, lanes=1).fit(x, y)
     assert 0 < len(made.used_features_) < 50
@@ -44,14 +42,14 @@ def test_arrays_and_datasets_give_the_same(rows: Any, tmp_path: Any) -> None:
     assert np.array_equal(made.predict(sp.csr_matrix(x)), made.predict(x.toarray()))
 
 
-def test_probabilities_of_the_log_loss_alone(rows: Any) -> None:
+def test_probabilities_of_the_log_loss_alone(rows):
     x, y = rows
     made = SparseMulticlassClassifier("log", alpha=1e-3).fit(x, y)
     np.testing.assert_allclose(made.predict_proba(x).sum(axis=1), 1.0)
     assert not hasattr(SparseMulticlassClassifier().fit(x, y), "predict_proba")
 
 
-def test_warm_start_goes_on(rows: Any) -> None:
+def test_warm_start_goes_on(rows):
     x, y = rows
     made = SparseMulticlassClassifier(alpha=1e-3, passes=1, active_sweeps=0, warm_start=True).fit(x, y)
     first = made.coef_.copy()
@@ -59,7 +57,7 @@ def test_warm_start_goes_on(rows: Any) -> None:
     assert not np.array_equal(first, made.coef_)
 
 
-def test_what_cannot_be(rows: Any, tmp_path: Any) -> None:
+def test_what_cannot_be(rows, tmp_path):
     x, y = rows
     bare = write_dataset(tmp_path / "bare", x, y)
     with pytest.raises(MismatchError, match="has no column shards"):
@@ -71,7 +69,7 @@ def test_what_cannot_be(rows: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Lasso", "MultiTaskLasso", "ElasticNet"])
-def test_regressors_agree_with_scikit_learns(kind: str, tmp_path: Any) -> None:
+def test_regressors_agree_with_scikit_learns(kind, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 30)) + 0.3
     y = x[:, :4] @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((200, 3)) + 2.0
@@ -98,9 +96,7 @@ def test_regressors_agree_with_scikit_learns(kind: str, tmp_path: Any) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("classes", ["ab", "abc"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_classifiers_agree_with_scikit_learns(
-    sparse: bool, classes: str, weighted: bool, by_class: Any
-) -> None:
+def test_classifiers_agree_with_scikit_learns(sparse, classes, weighted, by_class):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((150, 12)) + 0.2
     noise = 0.5 * rng.standard_normal((150, len(classes)))
@@ -132,7 +128,7 @@ def test_classifiers_agree_with_scikit_learns(
 
 
 @pytest.mark.parametrize("kind", [SparseLogisticRegression, SparseLinearSVC])
-def test_cost_and_strength_say_the_same(kind: Any, rows: Any) -> None:
+def test_cost_and_strength_say_the_same(kind, rows):
     x, y = rows
     of_cost = kind(0.1).fit(x, y)
     assert np.array_equal(kind(alpha=1 / (0.1 * len(y))).fit(x, y).coef_, of_cost.coef_)

@@ -1,8 +1,5 @@
 """The estimators of the stochastic methods: `partial_fit` as a fit, parameters."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -25,9 +22,7 @@ MADE = [
 @pytest.mark.fast_cases("4-StochasticClassifier-params0")
 @pytest.mark.parametrize(("estimator", "params", "method"), MADE)
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_partial_fit_has_the_bits_of_a_streamed_fit(
-    tmp_path: Path, estimator: Any, params: dict[str, Any], method: str, n_classes: int
-) -> None:
+def test_partial_fit_has_the_bits_of_a_streamed_fit(tmp_path, estimator, params, method, n_classes):
     x, y = labelled_rows(400, 30, n_classes)
     dataset = write_dataset(tmp_path / "d", x, y)
     given = {name: value for name, value in params.items() if name != "constrained"}
@@ -43,7 +38,7 @@ def test_partial_fit_has_the_bits_of_a_streamed_fit(
 
 @pytest.mark.parametrize("schedule", ["two-phase", "sqrt"])
 @pytest.mark.parametrize("columns", [None, 2])
-def test_partial_fit_of_numbers(tmp_path: Path, schedule: str, columns: int | None) -> None:
+def test_partial_fit_of_numbers(tmp_path, schedule, columns):
     rng = np.random.default_rng(0)
     x = rng.random((400, 10))
     y = x @ rng.standard_normal((10, columns or 1)) + 0.3
@@ -62,7 +57,7 @@ def test_partial_fit_of_numbers(tmp_path: Path, schedule: str, columns: int | No
 
 
 @pytest.mark.slow
-def test_goes_on_from_a_fit_with_steps_that_are_safe() -> None:
+def test_goes_on_from_a_fit_with_steps_that_are_safe():
     x, y = labelled_rows(400, 30, 4)
     for made in (StochasticClassifier(), SGDQNClassifier(alpha=1e-3), AdalineClassifier()):
         made.fit(x, y)
@@ -71,9 +66,9 @@ def test_goes_on_from_a_fit_with_steps_that_are_safe() -> None:
         assert made.score(x, y) > before - 0.05
 
 
-def test_an_estimator_needs_a_loss() -> None:
+def test_an_estimator_needs_a_loss():
     x, y = labelled_rows(60, 5, 2)
-    made = StochasticClassifier(None)  # type: ignore[arg-type]
+    made = StochasticClassifier(None)
     for learn in (lambda: made.fit(x, y), lambda: made.partial_fit(x, y, classes=[0, 1])):
         with pytest.raises(ParameterError, match="loss=None: an estimator needs one"):
             learn()
@@ -85,7 +80,7 @@ def test_an_estimator_needs_a_loss() -> None:
     [StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")],
     ids=["softmax", "ovr_log", "sgdqn"],
 )
-def test_probabilities_where_the_loss_has_them(made: Any) -> None:
+def test_probabilities_where_the_loss_has_them(made):
     x, y = labelled_rows(200, 20, 3)
     assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
 
@@ -96,12 +91,12 @@ def test_probabilities_where_the_loss_has_them(made: Any) -> None:
     [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],
     ids=["sgdqn", "adaline", "hinge"],
 )
-def test_no_probabilities_where_it_has_none(made: Any) -> None:
+def test_no_probabilities_where_it_has_none(made):
     x, y = labelled_rows(200, 20, 3)
     assert not hasattr(made.fit(x, y), "predict_proba")
 
 
-def test_what_a_stream_cannot_do_is_refused() -> None:
+def test_what_a_stream_cannot_do_is_refused():
     x, y = labelled_rows(50, 20, 3)
     with pytest.raises(ParameterError, match="center='global' needs all rows at once"):
         AdalineClassifier(center="global").partial_fit(x, y, classes=[0, 1, 2])
@@ -117,7 +112,7 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_path_is_cross_validated() -> None:
+def test_a_path_is_cross_validated():
     x, y = labelled_rows(200, 20, 3)
     made = StochasticClassifier(alpha="path", alphas="1:0.1:0.001", folds=3, loss="log").fit(x, y)
     alone = StochasticClassifier(alpha=made.model_.params["alpha"], loss="log").fit(x, y)

@@ -4,8 +4,6 @@ import csv
 import json
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from distls.cli.evaluation_text import calibration_lines
 from distls.evaluation import calibrate as module
 from distls.evaluation.metrics import Evaluation
 from distls.request import OPTIONS
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
@@ -34,7 +31,7 @@ from distls.workers.prediction.probability_map import CALIBRATIONS, ProbabilityM
 N, D = 900, 24
 
 
-def noisy_rows(k: int, n: int = N, seed: int = 0) -> tuple[Any, np.ndarray]:
+def noisy_rows(k, n=N, seed=0):
     """Rows of which a fifth have another class than they look like."""
     x, y = labelled_rows(n, D, k, seed)
     rng = np.random.default_rng(seed + 1)
@@ -43,7 +40,7 @@ def noisy_rows(k: int, n: int = N, seed: int = 0) -> tuple[Any, np.ndarray]:
     return x.astype(np.float64), y
 
 
-def sure_model(k: int, loss: str = "softmax", factor: float = 9.0) -> LinearModel:
+def sure_model(k, loss="softmax", factor=9.0):
     """A model that is far too sure of itself."""
     weights = np.zeros((D, k))
     for c in range(k):
@@ -55,7 +52,7 @@ def sure_model(k: int, loss: str = "softmax", factor: float = 9.0) -> LinearMode
 
 
 class Case:
-    def __init__(self, k: int, folder: Path) -> None:
+    def __init__(self, k, folder):
         self.k = k
         self.x, self.y = noisy_rows(k)
         self.data = write_dataset(folder / f"held-{k}", self.x, self.y, n_classes=k)
@@ -64,26 +61,26 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def two(tmp_path_factory):
     return Case(2, tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def four(tmp_path_factory):
     return Case(4, tmp_path_factory.mktemp("four"))
 
 
-def quality(found: Evaluation) -> tuple[Any, Any]:
+def quality(found):
     return found.details.uncalibrated, found.details.probability
 
 
 # ---------------------------------------------------------------- the fits
 
 
-def test_temperature_is_the_best_one(four: Case) -> None:
+def test_temperature_is_the_best_one(four):
     made = calibrate(four.model, four.data, "temperature").model
 
-    def loss(scale: float) -> float:
+    def loss(scale):
         logs = log_softmax(scale * four.scores, axis=1)
         # one row more, of which nothing is known
         return float(-(logs[np.arange(N), four.y].sum() * N + logs.mean(axis=1).sum()) / (N + 1) / N)
@@ -93,7 +90,7 @@ def test_temperature_is_the_best_one(four: Case) -> None:
     assert best.x < 0.8
 
 
-def test_platt_of_two_classes_is_scikit_learns(two: Case) -> None:
+def test_platt_of_two_classes_is_scikit_learns(two):
     from sklearn.calibration import _sigmoid_calibration
 
     made = calibrate(two.model, two.data, "platt").model
@@ -105,7 +102,7 @@ def test_platt_of_two_classes_is_scikit_learns(two: Case) -> None:
     np.testing.assert_allclose(second, expit(-slope * difference - intercept), atol=1e-5)
 
 
-def test_platt_of_many_classes_is_one_logistic_regression_each(four: Case) -> None:
+def test_platt_of_many_classes_is_one_logistic_regression_each(four):
     made = calibrate(four.model, four.data, "platt").model
     for c in range(4):
         # rows twice, once with each label, weighted by the targets
@@ -122,7 +119,7 @@ def test_platt_of_many_classes_is_one_logistic_regression_each(four: Case) -> No
     np.testing.assert_allclose(values, each / each.sum(axis=1, keepdims=True), rtol=1e-10)
 
 
-def test_vector_has_no_gradient(four: Case) -> None:
+def test_vector_has_no_gradient(four):
     arrays = calibrate(four.model, four.data, "vector").model.calibration_arrays
     p = softmax(arrays["scale"] * four.scores + arrays["offset"], axis=1)
     targets = (np.eye(4)[four.y] * N + 0.25) / (N + 1)
@@ -130,7 +127,7 @@ def test_vector_has_no_gradient(four: Case) -> None:
     assert np.abs(((p - targets) * four.scores).mean(axis=0)).max() < 1e-4
 
 
-def test_isotonic_is_scikit_learns(two: Case) -> None:
+def test_isotonic_is_scikit_learns(two):
     made = calibrate(two.model, two.data, "isotonic").model
     difference = two.scores[:, 1] - two.scores[:, 0]
     least = 1 / (N + 2)
@@ -148,7 +145,7 @@ def test_isotonic_is_scikit_learns(two: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CALIBRATIONS if kind != "isotonic"])
-def test_the_same_where_scores_are_streamed(four: Case, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_where_scores_are_streamed(four, kind, monkeypatch):
     held = calibrate(four.model, four.data, kind).model.calibration_arrays
     monkeypatch.setattr(module, "MOST_HELD", 10)
     streamed = calibrate(four.model, four.data, kind).model.calibration_arrays
@@ -159,7 +156,7 @@ def test_the_same_where_scores_are_streamed(four: Case, kind: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", CALIBRATIONS)
-def test_same_bits_on_any_number_of_workers(two: Case, kind: Any) -> None:
+def test_same_bits_on_any_number_of_workers(two, kind):
     alone = calibrate(two.model, two.data, kind)
     others = calibrate(two.model, two.data, kind, executor=opened("three threads"))
     for name, array in alone.model.calibration_arrays.items():
@@ -168,9 +165,7 @@ def test_same_bits_on_any_number_of_workers(two: Case, kind: Any) -> None:
 
 
 @pytest.mark.parametrize(("k", "kind"), [(2, "platt"), (2, "isotonic"), (2, None), (4, "vector"), (4, None)])
-def test_probabilities_are_better_on_other_rows(
-    two: Case, four: Case, k: int, kind: Any, tmp_path: Path
-) -> None:
+def test_probabilities_are_better_on_other_rows(two, four, k, kind, tmp_path):
     case = two if k == 2 else four
     test = write_dataset(tmp_path / "test", *noisy_rows(k, seed=7), n_classes=k)
     made = calibrate(case.model, case.data, kind).model
@@ -182,7 +177,7 @@ def test_probabilities_are_better_on_other_rows(
     assert after.calibration_error < 0.5 * before.calibration_error
 
 
-def test_a_hinge_has_probabilities_then(four: Case, tmp_path: Path) -> None:
+def test_a_hinge_has_probabilities_then(four, tmp_path):
     model = replace(four.model, loss="crammer_singer")
     with pytest.raises(DistlsError, match="calibrate it on held-out rows"):
         predict(model, four.data, tmp_path / "p.csv", proba=True)
@@ -203,14 +198,14 @@ def test_a_hinge_has_probabilities_then(four: Case, tmp_path: Path) -> None:
     assert [sum(map(float, row[2::2])) for row in rows] == pytest.approx(np.ones(N), rel=1e-5)
 
 
-def test_scores_that_are_probabilities_have_their_logarithms_calibrated(four: Case) -> None:
+def test_scores_that_are_probabilities_have_their_logarithms_calibrated(four):
     values = softmax(four.scores, axis=1)
     made = ProbabilityMap("simplex", "temperature", {"scale": np.array([0.5])})
     np.testing.assert_allclose(made(values.copy()), softmax(0.5 * four.scores, axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log"])
-def test_a_temperature_of_one_leaves_probabilities_as_they_are(four: Case, loss: str) -> None:
+def test_a_temperature_of_one_leaves_probabilities_as_they_are(four, loss):
     natural = ProbabilityMap(loss)(four.scores.copy())
     made = ProbabilityMap(loss, "temperature", {"scale": np.ones(1)})
     np.testing.assert_allclose(made(four.scores.copy()), natural, rtol=1e-9)
@@ -220,7 +215,7 @@ def test_a_temperature_of_one_leaves_probabilities_as_they_are(four: Case, loss:
 
 
 @pytest.mark.parametrize("kind", CALIBRATIONS)
-def test_it_is_stored_with_the_model(two: Case, kind: Any, tmp_path: Path) -> None:
+def test_it_is_stored_with_the_model(two, kind, tmp_path):
     save_model(tmp_path / "m", two.model)
     before = load_model(tmp_path / "m")
     assert (before.calibration, before.calibration_arrays) == ({}, {})
@@ -251,9 +246,7 @@ def test_it_is_stored_with_the_model(two: Case, kind: Any, tmp_path: Path) -> No
         ("isotonic", {"scores": np.arange(2.0), "probabilities": np.arange(3.0) / 3}),
     ],
 )
-def test_forged_calibrations_are_refused(
-    two: Case, kind: str, arrays: dict[str, np.ndarray], tmp_path: Path
-) -> None:
+def test_forged_calibrations_are_refused(two, kind, arrays, tmp_path):
     save_model(tmp_path / "m", two.model)
     attributes, stored = read_bundle(tmp_path / "m", "model")
     given = {f"calibration_{name}": array for name, array in arrays.items()}
@@ -267,7 +260,7 @@ def test_forged_calibrations_are_refused(
 # ---------------------------------------------------------------- refused
 
 
-def test_numbers_are_refused(tmp_path: Path) -> None:
+def test_numbers_are_refused(tmp_path):
     data = write_targets(tmp_path / "d", *rows_with_numbers(60, 5, 3), "continuous")
     with pytest.raises(MismatchError) as caught:
         calibrate(made_model(5, 3, "continuous"), data)
@@ -278,7 +271,7 @@ def test_numbers_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_rows_that_lack_a_class_are_refused(four: Case, tmp_path: Path) -> None:
+def test_rows_that_lack_a_class_are_refused(four, tmp_path):
     x, y = noisy_rows(4, 200)
     few = write_dataset(tmp_path / "few", x[y < 2], y[y < 2], n_classes=4)
     for kind in ("vector", "platt"):
@@ -296,7 +289,7 @@ def test_rows_that_lack_a_class_are_refused(four: Case, tmp_path: Path) -> None:
         calibrate(sure_model(2), one)
 
 
-def test_other_mistakes_are_refused(two: Case, four: Case, tmp_path: Path) -> None:
+def test_other_mistakes_are_refused(two, four, tmp_path):
     for given, message in (
         (
             (four.model, four.data, "isotonic"),
@@ -317,7 +310,7 @@ def test_other_mistakes_are_refused(two: Case, four: Case, tmp_path: Path) -> No
         ((tmp_path / "none", two.data), "none: no such run or model"),
     ):
         with pytest.raises(DistlsError) as caught:
-            calibrate(*given)  # type: ignore[arg-type]
+            calibrate(*given)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
 
@@ -326,11 +319,11 @@ def test_other_mistakes_are_refused(two: Case, four: Case, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def train(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("train") / "train", *noisy_rows(4, seed=3), n_classes=4)
 
 
-def test_a_fit_calibrates_what_it_publishes(four: Case, train: Dataset, tmp_path: Path) -> None:
+def test_a_fit_calibrates_what_it_publishes(four, train, tmp_path):
     plain = fit("mcid", train, tmp_path / "plain", params={"loss": "hinge"}, passes=2)
     made = fit("mcid", train, tmp_path / "run", params={"loss": "hinge"}, passes=2, calibrate=four.data)
     assert made.model.sha256 == plain.model.sha256
@@ -344,10 +337,8 @@ def test_a_fit_calibrates_what_it_publishes(four: Case, train: Dataset, tmp_path
     assert not {"calibrate", "calibration"} & set(config)
 
 
-def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(
-    four: Case, train: Dataset, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"params": {"loss": "hinge"}, "calibrate": four.data, "calibration": "platt"}
+def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(four, train, tmp_path):
+    options = {"params": {"loss": "hinge"}, "calibrate": four.data, "calibration": "platt"}
     whole = fit("mcid", train, tmp_path / "whole", passes=4, **options)
     with interrupted():
         fit("mcid", train, tmp_path / "half", passes=4, callbacks=[StopAfter(2)], **options)
@@ -359,10 +350,8 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["selection", "folds"])
-def test_of_many_fits_only_what_is_published_is_calibrated(
-    four: Case, train: Dataset, tmp_path: Path, how: str
-) -> None:
-    given: dict[str, Any] = {
+def test_of_many_fits_only_what_is_published_is_calibrated(four, train, tmp_path, how):
+    given = {
         "selection": {
             "method": "mcid",
             "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]},
@@ -380,7 +369,7 @@ def test_of_many_fits_only_what_is_published_is_calibrated(
         assert "calibrate" not in json.loads((child / "config.json").read_text())
 
 
-def test_from_the_command_line(four: Case, train: Dataset, tmp_path: Path) -> None:
+def test_from_the_command_line(four, train, tmp_path):
     run, held, options = tmp_path / "run", four.data.path, ("-p", "loss=hinge", "--passes", 1, "--quiet")
     text = printed("fit", "mcid", train.path, run, *options, "--calibrate", held, "--calibration", "vector")
     assert f"calibrated (vector) on {N} held-out rows, on which now log loss " in text
@@ -396,17 +385,17 @@ def test_from_the_command_line(four: Case, train: Dataset, tmp_path: Path) -> No
     assert "calibration needs held-out rows: give --calibrate DATASET" in refused.err
 
 
-def test_the_earlier_name_of_the_kind(four: Case) -> None:
+def test_the_earlier_name_of_the_kind(four):
     with pytest.raises(ParameterError, match=r"^kind is calibration= now$"):
         calibrate(four.model, four.data, kind="vector")
 
 
-def test_the_option_has_all_kinds() -> None:
+def test_the_option_has_all_kinds():
     (option,) = (option for option in OPTIONS if option.name == "calibration")
     assert set(option.choices) == {*CALIBRATIONS, *LABEL_CALIBRATIONS}
 
 
-def test_only_scores_are_held(tmp_path: Path) -> None:
+def test_only_scores_are_held(tmp_path):
     rows, k = 3000, 3000
     x, y = labelled_rows(rows, D, 5)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=1000, classes=list(range(k)), n_classes=k)

@@ -1,7 +1,5 @@
 """Certificates are bounds, and with column shards they are near the truth on text."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +11,6 @@ from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent import near_search
 from distls.solvers.coordinate_descent.near_search import NearSearch
-from distls.storage.dataset.dataset import Dataset
 from distls.training.callbacks import History
 from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import generate_rows
@@ -22,15 +19,13 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 
-def records_of(
-    dataset: Dataset, rounds: float, method: str = "bcd", every: float = 1, **params: Any
-) -> list[dict[str, Any]]:
+def records_of(dataset, rounds, method="bcd", every=1, **params):
     kept = History()
     fit(method, dataset, params=params, passes=rounds, eval_every=every, callbacks=[kept])
     return kept.records
 
 
-def lowest(dataset: Dataset, records: list[dict[str, Any]], **params: Any) -> float:
+def lowest(dataset, records, **params):
     """Return the optimum, by a long fit."""
     params = {**params, "dtype": "float64", "lanes": 1, "tau": 1e-7}
     long = fit("bcd", dataset, params=params, passes=100)
@@ -38,7 +33,7 @@ def lowest(dataset: Dataset, records: list[dict[str, Any]], **params: Any) -> fl
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Dataset:
+def text(tmp_path_factory):
     x, y = generate_rows("rcv1-53", 0, "train", 0, 500)
     rows = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), shape=(500, 47_236))
     common = np.flatnonzero(np.diff(rows.tocsc().indptr) >= 3)

@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from distls.cli.evaluation_text import evaluation_lines
 from distls.evaluation.class_details import ClassDetails
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import Evaluation, LabelEvaluation, RegressionEvaluation
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.model.model import LinearModel, save_model
 from distls.testing.solvers import opened
@@ -25,7 +22,7 @@ from distls.testing.solvers import opened
 N, D = 700, 30
 
 
-def random_model(k: int, loss: str = "softmax", seed: int = 0) -> LinearModel:
+def random_model(k, loss="softmax", seed=0):
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((D, k))
     for c in range(k):  # right more often than not
@@ -39,29 +36,29 @@ def random_model(k: int, loss: str = "softmax", seed: int = 0) -> LinearModel:
 class Case:
     """A data set with weights, in memory and on disk."""
 
-    def __init__(self, k: int, folder: Path) -> None:
+    def __init__(self, k, folder):
         x, self.y = labelled_rows(N, D, k)
         self.k, self.x = k, x.astype(np.float64)
         self.weight = np.random.default_rng(1).integers(1, 9, N) / 4.0
         self.data = write_dataset(folder / "d", self.x, self.y, n_classes=k, sample_weight=self.weight)
 
-    def scores(self, model: LinearModel) -> np.ndarray:
+    def scores(self, model):
         return np.asarray(self.x @ model.weights + model.intercept)
 
 
 @pytest.fixture(scope="module", params=[2, 5])
-def case(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(request, tmp_path_factory):
     return Case(request.param, tmp_path_factory.mktemp("d"))
 
 
-def measured(*given: Any, **options: Any) -> Evaluation:
+def measured(*given, **options):
     found = evaluate(*given, **options)
     assert isinstance(found, Evaluation)
     return found
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_predictions_as_scikit_learn(case: Case, weighted: bool) -> None:
+def test_predictions_as_scikit_learn(case, weighted):
     model = random_model(case.k)
     scores = case.scores(model)
     y, best, weight = case.y, scores.argmax(axis=1), {"sample_weight": case.weight if weighted else None}
@@ -94,7 +91,7 @@ def test_predictions_as_scikit_learn(case: Case, weighted: bool) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log", "crammer_singer"])
-def test_rankings_as_scikit_learn(case: Case, loss: str, weighted: bool) -> None:
+def test_rankings_as_scikit_learn(case, loss, weighted):
     model = random_model(case.k, loss)
     scores, options = case.scores(model), {"sample_weight": case.weight if weighted else None}
     if loss == "softmax":
@@ -119,7 +116,7 @@ def test_rankings_as_scikit_learn(case: Case, loss: str, weighted: bool) -> None
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_probabilities_as_scikit_learn(case: Case, weighted: bool) -> None:
+def test_probabilities_as_scikit_learn(case, weighted):
     model = random_model(case.k)
     values, weight = softmax(case.scores(model), axis=1), case.weight if weighted else np.ones(N)
     fields = measured(model, case.data, weighted=weighted).to_json()
@@ -148,7 +145,7 @@ def test_probabilities_as_scikit_learn(case: Case, weighted: bool) -> None:
     assert without["reliability"] == []
 
 
-def test_weights_of_two_are_repeated_rows(tmp_path: Path) -> None:
+def test_weights_of_two_are_repeated_rows(tmp_path):
     x, y = labelled_rows(90, D, 3)
     twice = np.arange(90) % 2 == 0
     weighted = write_dataset(tmp_path / "w", x, y, sample_weight=1.0 + twice)
@@ -167,7 +164,7 @@ def test_weights_of_two_are_repeated_rows(tmp_path: Path) -> None:
         evaluate(random_model(3), repeated, weighted=True)
 
 
-def test_same_bits_on_any_number_of_workers(case: Case) -> None:
+def test_same_bits_on_any_number_of_workers(case):
     for weighted in (False, True):
         alone = measured(random_model(case.k), case.data, weighted=weighted).to_json()
         others = opened("three threads")
@@ -176,7 +173,7 @@ def test_same_bits_on_any_number_of_workers(case: Case) -> None:
         )
 
 
-def test_rows_of_unknown_labels(tmp_path: Path) -> None:
+def test_rows_of_unknown_labels(tmp_path):
     x, y = labelled_rows(300, D, 4)
     data = write_dataset(tmp_path / "t", x, y, classes=[0, 1, "new", 2])
     model = random_model(3)
@@ -192,7 +189,7 @@ def test_rows_of_unknown_labels(tmp_path: Path) -> None:
     assert sum(row["n_rows"] for row in fields["reliability"]) == np.count_nonzero(y != 2)
 
 
-def test_many_pairs_keep_the_frequent_ones(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_keep_the_frequent_ones(case, monkeypatch):
     exact = measured(random_model(case.k), case.data)
     monkeypatch.setattr(task, "MOST_PAIRS", 3)
     found = measured(random_model(case.k), case.data)
@@ -206,7 +203,7 @@ def test_many_pairs_keep_the_frequent_ones(case: Case, monkeypatch: pytest.Monke
     assert (found.error, found.macro_f1) == (exact.error, exact.macro_f1)
 
 
-def test_no_curves_of_very_many_classes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_curves_of_very_many_classes(case, monkeypatch):
     monkeypatch.setattr(task, "RANKED_CLASSES", case.k - 1)
     fields = measured(random_model(case.k), case.data).to_json()
     assert fields["roc_auc"] is fields["average_precision"] is fields["ranked_by"] is None
@@ -216,12 +213,12 @@ def test_no_curves_of_very_many_classes(case: Case, monkeypatch: pytest.MonkeyPa
 # ---------------------------------------------------------------- costs
 
 
-def costs_file(path: Path, text: str) -> Path:
+def costs_file(path, text):
     path.write_text(text)
     return path
 
 
-def test_costs(tmp_path: Path) -> None:
+def test_costs(tmp_path):
     x, y = labelled_rows(200, D, 3)
     weight = np.random.default_rng(2).random(200) + 0.5
     data = write_dataset(tmp_path / "d", x, y, classes=["a", "b", "c"], sample_weight=weight)
@@ -251,7 +248,7 @@ def test_costs(tmp_path: Path) -> None:
         (",a,b,c\na,0,inf,1\n", 'costs.csv, line 2: "inf" is not a cost; expected a finite number'),
     ],
 )
-def test_costs_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_costs_that_are_refused(tmp_path, text, message):
     data = write_dataset(tmp_path / "d", *labelled_rows(60, D, 3), classes=["a", "b", "c"])
     with pytest.raises((BadInputError, ParameterError)) as caught:
         evaluate(
@@ -267,7 +264,7 @@ def test_costs_that_are_refused(tmp_path: Path, text: str, message: str) -> None
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def sets(tmp_path_factory):
     x, y = rows_with_labels(260, 6, 7)
     weight = np.random.default_rng(1).integers(1, 9, 260) / 4.0
     data = write_targets(tmp_path_factory.mktemp("m") / "d", x, y, "multilabel", sample_weight=weight)
@@ -275,7 +272,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray,
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sets_of_labels(sets: tuple[Dataset, np.ndarray, np.ndarray, np.ndarray], weighted: bool) -> None:
+def test_sets_of_labels(sets, weighted):
     data, x, y, weight = sets
     weight = weight if weighted else np.ones(len(y))
     model = made_model(6, 7, "multilabel", loss="ovr_log")
@@ -300,7 +297,7 @@ def test_sets_of_labels(sets: tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]
     )
 
 
-def test_weights_of_numbers(tmp_path: Path) -> None:
+def test_weights_of_numbers(tmp_path):
     x, y = rows_with_numbers(200, 5, 2)
     weight = (np.random.default_rng(1).random(200) + 0.1).astype(np.float32)
     data = write_targets(tmp_path / "d", x, y, "continuous", sample_weight=weight)
@@ -319,7 +316,7 @@ def test_weights_of_numbers(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what people read
 
 
-def test_what_the_command_prints(tmp_path: Path, case: Case) -> None:
+def test_what_the_command_prints(tmp_path, case):
     save_model(tmp_path / "m", replace(random_model(case.k), classes=list(range(case.k))))
     given = ["evaluate", tmp_path / "m", case.data.path, "--executor", "serial"]
     found = measured(random_model(case.k), case.data)
@@ -339,7 +336,7 @@ def test_what_the_command_prints(tmp_path: Path, case: Case) -> None:
     assert shown == measured(random_model(case.k), case.data, weighted=True).to_json()
 
 
-def test_long_names_are_numbered() -> None:
+def test_long_names_are_numbered():
     names = ["a long name of a class", "b"]
     pairs = np.array([[0, 0, 12], [0, 1, 1], [1, 1, 3]], dtype=np.int64)
     details = ClassDetails(

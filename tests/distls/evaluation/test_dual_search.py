@@ -1,13 +1,9 @@
 """The bound of the optimum that a stochastic fit with a tolerance searches: it is true, and it ends the fit."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.storage.dataset.dataset import Dataset
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
@@ -16,13 +12,13 @@ PLAIN = {"dtype": "float64", "alpha": 1e-3}
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     x, y = labelled_rows(400, 30, 3)
     flipped = np.random.default_rng(1).random(400) < 0.1  # so that no weights separate the classes
     return write_dataset(tmp_path_factory.mktemp("d") / "d", x, np.where(flipped, (y + 1) % 3, y))
 
 
-def _optimum(dataset: Dataset, loss: str, alpha: float, rtol: float = 1e-9, **more: Any) -> float:
+def _optimum(dataset, loss, alpha, rtol=1e-9, **more):
     """Return a lower bound of the optimum that is nearer to it than `rtol`."""
     params = {"loss": loss, "alpha": alpha, "dtype": "float64", **more}
     record = fit("sdca", dataset, params=params, rtol=rtol, passes=3000).record
@@ -38,7 +34,7 @@ def _optimum(dataset: Dataset, loss: str, alpha: float, rtol: float = 1e-9, **mo
         ("sgd", "hinge", "crammer_singer"), ("sgdqn", "hinge", "ovr_hinge"), ("asgd", "log", "softmax"),
     ],
 )  # fmt: skip
-def test_a_tolerance_ends_a_fit(dataset: Dataset, method: str, loss: str, full: str) -> None:
+def test_a_tolerance_ends_a_fit(dataset, method, loss, full):
     result = fit(method, dataset, params={**PLAIN, "loss": loss}, rtol=2e-2, passes=300)
     certificate, excess = (
         result.record["certificate"],
@@ -53,7 +49,7 @@ def test_a_tolerance_ends_a_fit(dataset: Dataset, method: str, loss: str, full: 
 
 @pytest.mark.fast_cases("0", "2")
 @pytest.mark.parametrize("seed", range(12))
-def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
+def test_bounds_of_random_problems_are_true(tmp_path, seed):
     rng = np.random.default_rng(seed)
     method, loss = [
         ("mcid", "softmax"), ("mcid", "crammer_singer"), ("ovr-pegasos", "ovr_hinge"),
@@ -84,7 +80,7 @@ def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_search_leaves_the_weights_as_they_are(dataset, tmp_path):
     params = {**PLAIN, "loss": "hinge"}
     plain = fit("sgd", dataset, params=params, passes=4)
     judged = fit("sgd", dataset, tmp_path / "run", params=params, passes=4, rtol=1e-6)
@@ -93,7 +89,7 @@ def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_resumed_fit_ends_where_the_other_ends(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_resumed_fit_ends_where_the_other_ends(dataset, tmp_path):
     params = {**PLAIN, "loss": "hinge"}
     whole = fit("mcid", dataset, params=params, rtol=2e-2, passes=300)
     with interrupted():

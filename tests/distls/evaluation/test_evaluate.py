@@ -1,9 +1,6 @@
 """Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.testing.solvers import opened
@@ -31,7 +27,7 @@ from distls.workers.rounds.block_stream import DatasetRef
 K, D = 6, 40
 
 
-def random_model(seed: int = 0, **changes: Any) -> LinearModel:
+def random_model(seed=0, **changes):
     rng = np.random.default_rng(seed)
     model = LinearModel(
         weights=rng.standard_normal((D, K)) * 2, intercept=rng.standard_normal(K), classes=list(range(K)),
@@ -40,23 +36,23 @@ def random_model(seed: int = 0, **changes: Any) -> LinearModel:
     return replace(model, **changes)
 
 
-def scores_of(model: LinearModel, x: Any) -> np.ndarray:
+def scores_of(model, x):
     return np.asarray(x @ model.weights + model.intercept)
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def rows(request: pytest.FixtureRequest) -> tuple[Any, np.ndarray]:
+def rows(request):
     x, y = labelled_rows(333, D, K)
     x = x.astype(np.float64)
     return (x if request.param == "csr" else x.toarray()), y
 
 
 @pytest.fixture(scope="module")
-def dataset(rows: tuple[Any, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "test", *rows, n_classes=K)
 
 
-def test_agrees_with_scikit_learn(dataset: Dataset, rows: tuple[Any, np.ndarray]) -> None:
+def test_agrees_with_scikit_learn(dataset, rows):
     x, y = rows
     model = random_model()
     values = scores_of(model, x)
@@ -76,18 +72,18 @@ def test_agrees_with_scikit_learn(dataset: Dataset, rows: tuple[Any, np.ndarray]
 
 
 @pytest.mark.parametrize("loss", ["crammer_singer", "perceptron"])
-def test_no_log_loss_without_probabilities(dataset: Dataset, loss: str) -> None:
+def test_no_log_loss_without_probabilities(dataset, loss):
     result = evaluate(random_model(loss=loss), dataset)
     assert result.log_loss is None
     assert result.error == evaluate(random_model(), dataset).error
 
 
-def test_same_numbers_on_any_executor(dataset: Dataset) -> None:
+def test_same_numbers_on_any_executor(dataset):
     serial = evaluate(random_model(), dataset).to_json()
     assert evaluate(random_model(), dataset, executor=opened("three threads")).to_json() == serial
 
 
-def test_labels_are_matched_by_name(tmp_path: Path) -> None:
+def test_labels_are_matched_by_name(tmp_path):
     x, y = labelled_rows(200, D, 3)
     model = random_model(classes=["f", "e", "d", "c", "b", "a"])
     result = evaluate(model, write_dataset(tmp_path / "t", x, y, classes=["a", "c", "e"]))
@@ -102,7 +98,7 @@ def test_labels_are_matched_by_name(tmp_path: Path) -> None:
     assert not expected.any()
 
 
-def test_unknown_labels_are_refused_or_counted(tmp_path: Path) -> None:
+def test_unknown_labels_are_refused_or_counted(tmp_path):
     x, y = labelled_rows(200, D, 4)
     data = write_dataset(tmp_path / "t", x, y, classes=[0, 1, "new", "newer"])
     model = random_model()
@@ -124,7 +120,7 @@ def test_unknown_labels_are_refused_or_counted(tmp_path: Path) -> None:
     assert [row["precision"] for row in result.per_class()[2:]] == [None, None]
 
 
-def test_a_class_without_rows_has_no_recall(tmp_path: Path) -> None:
+def test_a_class_without_rows_has_no_recall(tmp_path):
     x, y = labelled_rows(50, D, 3)
     data = write_dataset(tmp_path / "t", x, y, n_classes=4, classes=[0, 1, 2, "never"])
     assert evaluate(random_model(), data).per_class()[3] == {
@@ -133,7 +129,7 @@ def test_a_class_without_rows_has_no_recall(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_narrower_sparse_rows_are_zero_beyond(tmp_path: Path) -> None:
+def test_narrower_sparse_rows_are_zero_beyond(tmp_path):
     x, y = labelled_rows(80, 30, 3)
     model = random_model()
     narrow = evaluate(model, write_dataset(tmp_path / "n", x, y))
@@ -156,7 +152,7 @@ def test_narrower_sparse_rows_are_zero_beyond(tmp_path: Path) -> None:
         ({"transforms_digest": "x"}, "has transforms fitted on other data"),
     ],
 )
-def test_rows_that_mean_something_else_are_refused(dataset: Dataset, changes: Any, why: str) -> None:
+def test_rows_that_mean_something_else_are_refused(dataset, changes, why):
     with pytest.raises(MismatchError) as caught:
         evaluate(random_model(**changes), dataset)
     assert str(caught.value) == f"{dataset.path} {why}; ingest it with --like the training data"
@@ -166,18 +162,18 @@ def test_rows_that_mean_something_else_are_refused(dataset: Dataset, changes: An
     ("target", "kind"),
     [("none", "no labels"), ("continuous", "continuous targets"), ("multilabel", "multilabel targets")],
 )
-def test_only_classes_can_be_scored(small_csr: Callable[..., Any], target: str, kind: str) -> None:
+def test_only_classes_can_be_scored(small_csr, target, kind):
     data = small_csr(target=target, n_features=D).dataset
     with pytest.raises(MismatchError) as caught:
         evaluate(random_model(), data)
     assert str(caught.value) == f"{data.path} has {kind}, the model predicts classes"
 
 
-def _params(**given: Any) -> dict[str, Any]:
+def _params(**given):
     return METHODS["mcid"].resolve({"dtype": "float64", "alpha": 0.03, **given})
 
 
-def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
+def _evaluated(data, model, **given):
     problem = Problem.of(data, _params(**given), 0, ("class",))
     evaluator = Evaluator(problem, DatasetRef.of(data), eval_data=data)
     return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
@@ -185,9 +181,7 @@ def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_objective_and_certificate_are_the_documented_ones(
-    tmp_path: Path, rows: tuple[Any, np.ndarray], weighted: bool, intercept: bool
-) -> None:
+def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weighted, intercept):
     x, y = rows
     s = np.random.default_rng(1).integers(0, 4, len(y)).astype(np.float64) if weighted else np.ones(len(y))
     data = write_dataset(tmp_path / "t", x, y, sample_weight=s if weighted else None)
@@ -222,7 +216,7 @@ def test_objective_and_certificate_are_the_documented_ones(
         ("perceptron", False, "none"), ("perceptron", True, "none"),
     ],
 )  # fmt: skip
-def test_kinds_of_certificates(dataset: Dataset, loss: str, intercept: bool, kind: str) -> None:
+def test_kinds_of_certificates(dataset, loss, intercept, kind):
     given = {"loss": loss, "fit_intercept": intercept, "alpha": 0.1}
     assert certificate_kind(given) == kind
     certificate = _evaluated(dataset, random_model(loss=loss), **given)["certificate"]
@@ -234,7 +228,7 @@ def test_kinds_of_certificates(dataset: Dataset, loss: str, intercept: bool, kin
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])
-def test_arrays_are_evaluated_with_their_targets(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_arrays_are_evaluated_with_their_targets(tmp_path, make):
     rows, y = labelled_rows(90, D, K)
     x, weight = make(rows.toarray().astype(np.float32)), np.linspace(1, 3, 90).astype(np.float32)
     model = random_model()
@@ -254,7 +248,7 @@ def test_arrays_are_evaluated_with_their_targets(tmp_path: Path, make: Callable[
         evaluate(model, x, y + 50)
 
 
-def test_an_evaluation_shows_itself_on_one_line() -> None:
+def test_an_evaluation_shows_itself_on_one_line():
     confusion = np.array([[0, 0, 3], [1, 0, 1]])
     found = Evaluation(4, 0.25, 0.5, 0, ["a", "b"], ["a", "b"], confusion)
     wanted = "4 rows, error 25.00 %, log loss 0.5000, macro F1 0.4286, micro F1 0.7500, weighted F1 0.6429"

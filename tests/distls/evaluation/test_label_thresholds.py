@@ -2,8 +2,6 @@
 
 import csv
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,8 @@ from target_helpers import made_model, rows_with_labels, write_targets
 from distls import calibrate, evaluate, fit, load_model, predict
 from distls.evaluation.metrics import LabelEvaluation
 from distls.serving.fitted_model import fitted_model
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.model import save_model
 from distls.workers.evaluation import label_cut_task
 from distls.workers.evaluation.label_cut_task import best_cut
 from distls.workers.evaluation.ranked_scores import ranked
@@ -26,19 +23,19 @@ N, D, K = 300, 6, 4
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
+def rows():
     x, y = rows_with_labels(N, D, K)
     y[:, 3] = (np.arange(N) % 40 == 0).astype(y.dtype)  # a rare label
     return x, y
 
 
 @pytest.fixture(scope="module")
-def held(rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def held(rows, tmp_path_factory):
     return write_targets(tmp_path_factory.mktemp("h") / "held", *rows, "multilabel")
 
 
 @pytest.fixture
-def model(rows: Any) -> LinearModel:
+def model(rows):
     """Least squares on the first rows, off by an offset, so that the loss's threshold is far from the best."""
     x, y = rows[0][:150], rows[1][:150]
     weights = np.linalg.lstsq(np.c_[x, np.ones(len(x))], y.astype(float), rcond=None)[0]
@@ -46,17 +43,17 @@ def model(rows: Any) -> LinearModel:
     return made_model(D, K, "multilabel", weights=weights[:-1], intercept=weights[-1] + shift)
 
 
-def scores_of(model: LinearModel, x: np.ndarray) -> np.ndarray:
+def scores_of(model, x):
     return np.asarray(x.astype(np.float64) @ model.weights + model.intercept)
 
 
-def best_f1(scores: np.ndarray, y: np.ndarray) -> float:
+def best_f1(scores, y):
     """The highest F1 of any threshold, by trying every score as the lowest that is predicted."""
     chosen, has = scores >= np.unique(scores)[:, None], y.astype(bool)
     return float((2 * (chosen & has).sum(axis=1) / (chosen.sum(axis=1) + has.sum())).max())
 
 
-def test_one_threshold_has_the_best_micro_f1(model: LinearModel, held: Dataset, rows: Any) -> None:
+def test_one_threshold_has_the_best_micro_f1(model, held, rows):
     found = calibrate(model, held)
     assert found.model.calibration["kind"] == "micro-f1"
     assert found.model.calibration_arrays["threshold"].shape == (1,)
@@ -65,7 +62,7 @@ def test_one_threshold_has_the_best_micro_f1(model: LinearModel, held: Dataset, 
     assert found.before.micro_f1 < wanted
 
 
-def test_a_threshold_of_each_label_has_its_best_f1(model: LinearModel, held: Dataset, rows: Any) -> None:
+def test_a_threshold_of_each_label_has_its_best_f1(model, held, rows):
     found = calibrate(model, held, "macro-f1")
     scores = scores_of(model, rows[0])
     wanted = [best_f1(scores[:, c], rows[1][:, c]) for c in range(K)]
@@ -75,42 +72,40 @@ def test_a_threshold_of_each_label_has_its_best_f1(model: LinearModel, held: Dat
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_cuts_of_tied_scores(seed: int) -> None:
+def test_cuts_of_tied_scores(seed):
     rng = np.random.default_rng(seed)
     scores = rng.integers(-3, 4, 30).astype(np.float32).astype(np.float64)
     own = rng.random(30) < 0.3
     own[0] = True
     cut = best_cut(ranked(scores, own, np.ones(30), 2**15), np.float32)
-    assert cut is not None
     assert f1_score(own, scores > cut) == pytest.approx(best_f1(scores, own), abs=1e-12)
     assert float(np.float32(cut)) == cut
 
 
-def test_neighbours_in_the_type_of_the_weights_are_separated() -> None:
+def test_neighbours_in_the_type_of_the_weights_are_separated():
     low = np.float32(1.0)
     high = np.nextafter(low, np.float32(2.0))
     scores, own = np.array([low, high], np.float64), np.array([False, True])
     cut = best_cut(ranked(scores, own, np.ones(2), 8), np.float32)
-    assert cut is not None
     assert (scores > cut).tolist() == [False, True]
     assert float(np.float32(cut)) == cut
 
 
-def test_no_row_has_the_label(model: LinearModel, rows: Any, tmp_path: Path) -> None:
+def test_no_row_has_the_label(model, rows, tmp_path):
     x, y = rows[0], rows[1].copy()
     y[:, 1] = 0
     found = calibrate(model, write_targets(tmp_path / "d", x, y, "multilabel"), "macro-f1")
     assert found.model.calibration_arrays["threshold"][1] == 0.5  # that of the loss
 
 
-def test_many_scores_share_bins(model: LinearModel, held: Dataset, rows: Any, monkeypatch: Any) -> None:
+def test_many_scores_share_bins(model, held, rows, monkeypatch):
     monkeypatch.setattr(label_cut_task, "capacity_for", lambda _: 64)
     found = calibrate(model, held)
     wanted = best_f1(scores_of(model, rows[0]).ravel(), rows[1].ravel())
     assert max(found.before.micro_f1, wanted - 0.05) < found.evaluation.micro_f1 <= wanted + 1e-12
 
 
-def test_everything_predicts_with_them(model: LinearModel, held: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_everything_predicts_with_them(model, held, rows, tmp_path):
     save_model(tmp_path / "m", model)
     found = calibrate(tmp_path / "m", held, "macro-f1")
     loaded = load_model(tmp_path / "m")
@@ -133,7 +128,7 @@ def test_everything_predicts_with_them(model: LinearModel, held: Dataset, rows: 
     assert texts == [",".join(map(str, np.flatnonzero(row))) for row in wanted]
 
 
-def test_the_command_and_the_option_of_fit(held: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_the_command_and_the_option_of_fit(held, rows, tmp_path):
     write_targets(tmp_path / "train", rows[0][:150], rows[1][:150], "multilabel")
     asked = ["--calibrate", str(held.path), "--executor", "serial"]
     done = printed("fit", "sgd", tmp_path / "train", tmp_path / "run", *asked)
@@ -146,7 +141,7 @@ def test_the_command_and_the_option_of_fit(held: Dataset, rows: Any, tmp_path: P
     assert load_model(tmp_path / "run").calibration["kind"] == "macro-f1"
 
 
-def test_probabilities_stay_those_of_the_loss(model: LinearModel, held: Dataset, tmp_path: Path) -> None:
+def test_probabilities_stay_those_of_the_loss(model, held, tmp_path):
     log = replace(model, loss="ovr_log")
     for each in (log, calibrate(log, held).model):
         predict(each, held, tmp_path / f"{len(each.calibration)}.csv", proba=True, top=K)
@@ -157,7 +152,7 @@ def test_probabilities_stay_those_of_the_loss(model: LinearModel, held: Dataset,
         predict(calibrate(model, held).model, held, tmp_path / "none.csv", proba=True)
 
 
-def test_what_is_refused(model: LinearModel, held: Dataset, tmp_path: Path) -> None:
+def test_what_is_refused(model, held, tmp_path):
     with pytest.raises(ParameterError) as caught:
         calibrate(model, held, "platt")
     assert str(caught.value) == (
@@ -177,9 +172,7 @@ def test_what_is_refused(model: LinearModel, held: Dataset, tmp_path: Path) -> N
     [{"threshold": np.zeros(2)}, {"threshold": np.array([np.nan])}, {"scale": np.zeros(1)}],
     ids=["size", "nan", "name"],
 )
-def test_forged_thresholds_are_refused(
-    model: LinearModel, held: Dataset, changes: Any, tmp_path: Path
-) -> None:
+def test_forged_thresholds_are_refused(model, held, changes, tmp_path):
     save_model(tmp_path / "m", replace(calibrate(model, held).model, calibration_arrays=changes))
     with pytest.raises(FormatError, match="a calibration micro-f1 "):
         evaluate(tmp_path / "m", held)

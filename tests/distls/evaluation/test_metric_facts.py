@@ -13,11 +13,11 @@ from distls.reporting.markup import card
 class WithRoot(RegressionEvaluation):
     """An evaluation with the root of the mean squared error."""
 
-    def facts(self) -> list[Fact]:
+    def facts(self):
         return [*super().facts(), Fact("rmse", self.mse**0.5, ".3f", key="rmse")]
 
 
-def test_a_metric_from_outside_is_shown() -> None:
+def test_a_metric_from_outside_is_shown():
 
     found = WithRoot(10, np.array([4.0]), np.array([8.0]), False)
     assert repr(found).endswith("rmse 2.000>")

@@ -3,8 +3,6 @@
 import csv
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +27,6 @@ from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.testing.solvers import opened
 from distls.training.fitting import fit
@@ -44,7 +41,7 @@ THRESHOLD = {"squared": 0.5, "ovr_log": 0.0}
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
+def rows():
     x, y = rows_with_labels(N, D, K)
     assert not y.any(axis=1).all()
     assert y.all(axis=1).any()
@@ -52,18 +49,18 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def dataset(request: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(request, rows, tmp_path_factory):
     x, y = rows
     stored = sp.csr_matrix(x) if request.param == "csr" else x
     return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "multilabel")
 
 
-def scored(result: Any) -> LabelEvaluation:
+def scored(result):
     assert isinstance(result, LabelEvaluation)
     return result
 
 
-def near_model(loss: str, rows: Any, **changes: Any) -> Any:
+def near_model(loss, rows, **changes):
     """A model that is right more often than not."""
     x, y = rows
     ridge = Ridge(alpha=1.0).fit(x, y)
@@ -79,7 +76,7 @@ def near_model(loss: str, rows: Any, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
-def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, loss: str) -> None:
+def test_agrees_with_scikit_learn(dataset, rows, loss):
     x, y = rows
     model = near_model(loss, rows)
     scores = x @ model.weights + model.intercept
@@ -103,7 +100,7 @@ def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, loss: str) -> Non
         assert result.log_loss == pytest.approx(sum(each), rel=1e-10)
 
 
-def test_labels_are_matched_by_name_and_need_not_be_in_the_data(tmp_path: Path, rows: Any) -> None:
+def test_labels_are_matched_by_name_and_need_not_be_in_the_data(tmp_path, rows):
     x, y = rows
     model = near_model("squared", rows, classes=["d", "c", "b", "a"])
     data = write_targets(tmp_path / "t", x, y[:, [3, 1]], "multilabel", classes=["a", "c"])
@@ -119,7 +116,7 @@ def test_labels_are_matched_by_name_and_need_not_be_in_the_data(tmp_path: Path, 
     assert [row["recall"] is None for row in result.per_class()] == [True, False, True, False]
 
 
-def test_unknown_labels_are_refused_or_counted(tmp_path: Path, rows: Any) -> None:
+def test_unknown_labels_are_refused_or_counted(tmp_path, rows):
     x, y = rows
     wide = np.column_stack([y[:, 0], y[:, 1], y[:, 2], y[:, 3], y[:, 0] & y[:, 3], np.zeros(N, int)])
     data = write_targets(tmp_path / "t", x, wide, "multilabel", classes=[0, 1, 2, 3, "new", "never"])
@@ -150,23 +147,21 @@ def test_unknown_labels_are_refused_or_counted(tmp_path: Path, rows: Any) -> Non
     ]
 
 
-def test_pieces_of_rows_add_up(dataset: Dataset, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_rows_add_up(dataset, rows, monkeypatch):
     whole = evaluate(near_model("squared", rows), dataset).to_json()
     monkeypatch.setattr(distls.workers.prediction.predictor, "PIECE_BYTES", 7 * K * 8)
     assert evaluate(near_model("squared", rows), dataset).to_json() == whole
 
 
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_numbers_on_any_executor(dataset: Dataset, rows: Any, cluster: str) -> None:
+def test_same_numbers_on_any_executor(dataset, rows, cluster):
     model = near_model("ovr_log", rows)
     assert evaluate(model, dataset, executor=opened(cluster)).to_json() == evaluate(model, dataset).to_json()
 
 
 @pytest.mark.parametrize("link", ["identity", "logit"])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_objective_and_certificate_are_the_documented_ones(
-    tmp_path: Path, rows: Any, link: str, intercept: bool
-) -> None:
+def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, link, intercept):
     x, y = rows
     s = np.random.default_rng(1).integers(0, 4, N).astype(np.float64)
     data = write_targets(tmp_path / "t", sp.csr_matrix(x), y, "multilabel", sample_weight=s)
@@ -202,7 +197,7 @@ NAMES = ["a,b", 'say "x"', "", 7]
 
 @pytest.mark.parametrize(("loss", "proba"), [("squared", False), ("ovr_log", False), ("ovr_log", True)])
 @pytest.mark.parametrize("top", [1, 3])
-def test_predictions(dataset: Dataset, rows: Any, tmp_path: Path, loss: str, proba: bool, top: int) -> None:
+def test_predictions(dataset, rows, tmp_path, loss, proba, top):
     x, _ = rows
     model = near_model(loss, rows, classes=NAMES)
     assert predict(model, dataset, tmp_path / "p.csv", top=top, proba=proba) == N
@@ -230,13 +225,13 @@ def test_predictions(dataset: Dataset, rows: Any, tmp_path: Path, loss: str, pro
     assert np.array_equal(csr_of(group["labels"]).toarray(), chosen)
 
 
-def csr_of(group: Any) -> sp.csr_matrix:
+def csr_of(group):
     """The sets as scipy has them, from the arrays alone."""
     parts = tuple(group[name][:] for name in ("data", "indices", "indptr"))
     return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
 
 
-def test_the_sets_are_an_anndata_matrix(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_the_sets_are_an_anndata_matrix(dataset, rows, tmp_path):
     anndata = pytest.importorskip("anndata")
     predict(near_model("squared", rows), dataset, tmp_path / "p.zarr")
     group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
@@ -244,7 +239,7 @@ def test_the_sets_are_an_anndata_matrix(dataset: Dataset, rows: Any, tmp_path: P
     assert np.array_equal(read.toarray(), csr_of(group["labels"]).toarray())
 
 
-def test_independent_probabilities_far_out() -> None:
+def test_independent_probabilities_far_out():
     assert sigmoids(np.array([[0.0, 800.0, -800.0]])).tolist() == [[0.5, 1.0, 0.0]]
     assert sigmoids(np.array([[2.0]], np.float32)).dtype == np.float32
 
@@ -259,9 +254,7 @@ def test_independent_probabilities_far_out() -> None:
         ),
     ],
 )
-def test_predictions_that_there_are_none_of(
-    dataset: Dataset, tmp_path: Path, options: Any, message: str
-) -> None:
+def test_predictions_that_there_are_none_of(dataset, tmp_path, options, message):
     with pytest.raises(ParameterError) as caught:
         predict(made_model(D, K, "multilabel"), dataset, tmp_path / "p.csv", **options)
     assert str(caught.value) == message
@@ -270,7 +263,7 @@ def test_predictions_that_there_are_none_of(
 # ---------------------------------------------------------------- training
 
 
-def test_gls_identity_is_ridge_on_indicators(dataset: Dataset, rows: Any) -> None:
+def test_gls_identity_is_ridge_on_indicators(dataset, rows):
     x, y = rows
     model = fit("gls", dataset, params={"link": "identity", "alpha": 0.05}).model
     assert (model.target, model.loss, model.classes) == ("multilabel", "squared", list(range(K)))
@@ -279,7 +272,7 @@ def test_gls_identity_is_ridge_on_indicators(dataset: Dataset, rows: Any) -> Non
     np.testing.assert_allclose(model.intercept, ridge.intercept_, rtol=1e-8, atol=1e-10)
 
 
-def test_gls_logit_is_one_logistic_regression_a_label(tmp_path: Path, rows: Any) -> None:
+def test_gls_logit_is_one_logistic_regression_a_label(tmp_path, rows):
     x, y = rows
     data = write_targets(tmp_path / "t", x, y, "multilabel")
     params = {"link": "logit", "alpha": 0.05, "fit_intercept": False}
@@ -291,7 +284,7 @@ def test_gls_logit_is_one_logistic_regression_a_label(tmp_path: Path, rows: Any)
     assert scored(evaluate(result.model, data)).error == pytest.approx(1 - rest.score(x, y), abs=1e-12)
 
 
-def test_running_error_is_that_of_the_rows_just_read(dataset: Dataset, tmp_path: Path) -> None:
+def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
     params = {"link": "logit", "alpha": 0.05}
     fit("gls", dataset, tmp_path / "run", params=params, passes=2, eval_data=dataset, eval_every=1)
     first, second = Run.open(tmp_path / "run").events()[:2]
@@ -301,14 +294,14 @@ def test_running_error_is_that_of_the_rows_just_read(dataset: Dataset, tmp_path:
 
 
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
-    given: dict[str, Any] = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
+def test_same_bits_on_any_executor(dataset, cluster):
+    given = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
     alone = fit("gls", dataset, **given).model
     other = fit("gls", dataset, executor=opened(cluster), **given).model
     assert other.sha256 == alone.sha256
 
 
-def test_selection_takes_the_lowest_error(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_selection_takes_the_lowest_error(dataset, rows, tmp_path):
     grid = {"link": "identity", "alpha": [100.0, 1e-3]}
     result = fit("gls", dataset, tmp_path / "run", params=grid, select=dataset)
     assert result.selected["alpha"] == 1e-3
@@ -318,7 +311,7 @@ def test_selection_takes_the_lowest_error(dataset: Dataset, rows: Any, tmp_path:
 
 
 @pytest.mark.parametrize("method", ["cls", "stagewise"])
-def test_the_other_methods_predict_sets_too(dataset: Dataset, rows: Any, tmp_path: Path, method: str) -> None:
+def test_the_other_methods_predict_sets_too(dataset, rows, tmp_path, method):
     if dataset.meta.layout == "csr" and method == "stagewise":
         pytest.skip("one layout will do")
     params = {"rounds": 3} if method == "cls" else {"inner": "linear", "block_size": 4}
@@ -353,20 +346,20 @@ def test_the_other_methods_predict_sets_too(dataset: Dataset, rows: Any, tmp_pat
         ("mcid", {}, "{0} has multilabel targets; this method needs class targets"),
     ],
 )
-def test_refused_before_anything_is_read(dataset: Dataset, method: str, params: Any, message: str) -> None:
+def test_refused_before_anything_is_read(dataset, method, params, message):
     with pytest.raises(DistlsError) as caught:
         fit(method, dataset, params=params)
     assert str(caught.value) == message.format(dataset.path)
 
 
-def test_rows_without_any_label(tmp_path: Path, rows: Any) -> None:
+def test_rows_without_any_label(tmp_path, rows):
     data = write_targets(tmp_path / "t", rows[0], np.zeros((N, 2), int), "multilabel")
     with pytest.raises(MismatchError) as caught:
         fit("gls", data, params={"link": "logit"})
     assert str(caught.value) == f"no row of {tmp_path}/t has a label; at least one is needed to learn from"
 
 
-def test_other_targets_cannot_be_scored(tmp_path: Path) -> None:
+def test_other_targets_cannot_be_scored(tmp_path):
     data = write_dataset(tmp_path / "classes", *labelled_rows(20, D, 2))
     with pytest.raises(MismatchError) as caught:
         evaluate(made_model(D, K, "multilabel"), data)
@@ -376,7 +369,7 @@ def test_other_targets_cannot_be_scored(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what people read
 
 
-def test_lines_of_an_evaluation() -> None:
+def test_lines_of_an_evaluation():
     made = LabelEvaluation(10, 0.3, 0.75, 2, ["a", "b", "new"], np.array([[4, 5, 4], [2, 0, 0], [2, 0, 0]]))
     assert evaluation_lines(made) == [
         "10 rows, error 30.00 %, hamming loss 0.1667, log loss 0.7500",
@@ -392,11 +385,11 @@ def test_lines_of_an_evaluation() -> None:
     assert many[-12] == "the 10 of 23 labels with the lowest F1; --all shows them all"
 
 
-def test_a_dataset_on_one_line(dataset: Dataset) -> None:
+def test_a_dataset_on_one_line(dataset):
     assert ", 4 labels, 5 partitions, " in dataset_line(dataset)
 
 
-def test_from_text_to_predictions(tmp_path: Path) -> None:
+def test_from_text_to_predictions(tmp_path):
     x, y = rows_with_labels(150, 4, 3)
     text, serial = tmp_path / "train.svm", ("--executor", "serial")
     with text.open("w") as file:
@@ -439,6 +432,6 @@ def test_from_text_to_predictions(tmp_path: Path) -> None:
     assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
 
 
-def test_sets_are_as_partitions_hold_them(rows: Any) -> None:
+def test_sets_are_as_partitions_hold_them(rows):
     made = sets_of(rows[1])
     assert np.array_equal(sp.csr_matrix((made.data, made.indices, made.indptr), (N, K)).toarray(), rows[1])

@@ -1,28 +1,23 @@
 """What the duals of a run prove, computed again: by `evaluate`, in `info`."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import distls, labelled_rows, printed, write_dataset
+from helpers import distls, labelled_rows, printed, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls import evaluate
 from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import StateLostError
 from distls.storage.model.model import load_model
 from distls.training.fitting import fit
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(90, 12, 3))
+data = stored_rows(90, 12, 3)
 
 
-def _evaluated(*arguments: object) -> str:
+def _evaluated(*arguments):
     """Return what the command says, on stdout and on stderr."""
     ended = distls("evaluate", *arguments)
     assert ended.code == 0, ended
@@ -30,7 +25,7 @@ def _evaluated(*arguments: object) -> str:
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_evaluate_computes_the_gap_again(data: Dataset, tmp_path: Path, intercept: bool) -> None:
+def test_evaluate_computes_the_gap_again(data, tmp_path, intercept):
     params = {"alpha": 1e-2, "fit_intercept": intercept}
     record = fit("sdca", data, tmp_path / "run", params=params).record
     found = json.loads(_evaluated(tmp_path / "run", data.path, "--json"))
@@ -47,7 +42,7 @@ def test_evaluate_computes_the_gap_again(data: Dataset, tmp_path: Path, intercep
     )
 
 
-def test_other_data_and_other_methods_have_no_proof(data: Dataset, tmp_path: Path) -> None:
+def test_other_data_and_other_methods_have_no_proof(data, tmp_path):
     other = write_dataset(tmp_path / "other", *labelled_rows(80, 12, 3))
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
     fit("mcid", data, tmp_path / "mcid", passes=1)
@@ -55,7 +50,7 @@ def test_other_data_and_other_methods_have_no_proof(data: Dataset, tmp_path: Pat
     assert "objective" not in _evaluated(tmp_path / "mcid", data.path)
 
 
-def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
+def test_the_duals_of_a_selected_setting(data, tmp_path):
     params = {"alpha": [1e-1, 1e-2], "fit_intercept": False}
     result = fit("sdca", data, tmp_path / "run", params=params, select=data)
     found = prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
@@ -65,7 +60,7 @@ def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
     assert shown["duals"]["files"] >= 1
 
 
-def test_lost_duals_are_said_to_be_lost(data: Dataset, tmp_path: Path) -> None:
+def test_lost_duals_are_said_to_be_lost(data, tmp_path):
     """Fault: Duals (RUN/state of `sdca`) removed after the fit | `distls evaluate` on the training data | the
     scores, and a note that objective and gap are not recomputed"""
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
@@ -79,7 +74,7 @@ def test_lost_duals_are_said_to_be_lost(data: Dataset, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["class", "multilabel", "continuous"])
-def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path: Path, kind: str) -> None:
+def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path, kind):
     x, y = labelled_rows(60, 8, 3)
     targets = {"class": y, "multilabel": np.eye(3, dtype=int)[y], "continuous": y[:, None].astype(float)}
     if kind == "class":
@@ -99,7 +94,7 @@ def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path: Path, kind: st
     assert "objective" not in evaluate(load_model(tmp_path / "run"), train).to_json()
 
 
-def test_python_s_evaluate_says_what_is_lost(data: Dataset, tmp_path: Path) -> None:
+def test_python_s_evaluate_says_what_is_lost(data, tmp_path):
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
     for file in (tmp_path / "run" / "state").glob("*.npy"):
         file.unlink()
@@ -107,7 +102,7 @@ def test_python_s_evaluate_says_what_is_lost(data: Dataset, tmp_path: Path) -> N
         assert evaluate(tmp_path / "run", data).objective is None
 
 
-def test_a_fit_starts_from_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
+def test_a_fit_starts_from_the_duals_of_a_selected_setting(data, tmp_path):
     """As from the run of the setting that won."""
     parent = fit("sdca", data, tmp_path / "run", params={"alpha": [1.0, 1e-2, 1e-1]}, select=data)
     won = tmp_path / "run" / "children" / "001"
@@ -124,7 +119,7 @@ def test_a_fit_starts_from_the_duals_of_a_selected_setting(data: Dataset, tmp_pa
         prove(tmp_path / "run", parent.model, data, SerialExecutor())
 
 
-def test_the_best_weights_of_patience_have_no_duals(data: Dataset, tmp_path: Path) -> None:
+def test_the_best_weights_of_patience_have_no_duals(data, tmp_path):
     """Duals are those of the last round; where an earlier one is published, that is said."""
     x, _ = labelled_rows(40, 12, 3)
     judge = write_dataset(tmp_path / "judge", x, np.zeros(40, np.int32), n_classes=3)

@@ -1,9 +1,6 @@
 """Sets of labels by the squared hinges: the ranking of section 4.7 of the BCD paper, and thresholds that end it."""
 
 import functools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,12 +21,10 @@ from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.warm_start import initial_weights
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import Setting
 from distls.training.fitting import fit
-from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
@@ -42,28 +37,28 @@ ORACLES = {"multiclass_squared_hinge": "ranking_squared_hinge", "multitask_squar
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
+def rows():
     x, y = rows_with_labels(N, D, K)
     assert not y.any(axis=1).all()
     assert y.all(axis=1).any()
     return x, y
 
 
-def stored(path: Path, x: Any, y: Any, **options: Any) -> Dataset:
+def stored(path, x, y, **options):
     """Write rows with sets of labels, and a few column shards."""
     write_targets(path, x, y, "multilabel", **options)
     return add_columns(path, shard_size=2000)
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def dataset(request: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(request, rows, tmp_path_factory):
     x, y = rows
     return stored(
         tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x) if request.param == "csr" else x, y
     )
 
 
-def problem(rows: Any, loss: str = "multiclass_squared_hinge", **changes: Any) -> bcd.Problem:
+def problem(rows, loss="multiclass_squared_hinge", **changes):
     """Return the oracle's problem."""
     x, y = rows
     sets = [np.flatnonzero(row).tolist() for row in y]
@@ -73,12 +68,12 @@ def problem(rows: Any, loss: str = "multiclass_squared_hinge", **changes: Any) -
 @pytest.mark.slow
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
     passes = 20
     random = False  # working sets follow from the data
 
     @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    def dataset(self, tmp_path_factory):
         x, y = rows_with_labels(1050, 30, 4)
         return stored(tmp_path_factory.mktemp("data") / "train", sp.csr_matrix(x), y)
 
@@ -86,9 +81,7 @@ class TestContract(SolverContract):
 @pytest.mark.fast_cases("csr-multiclass_squared_hinge-fista")
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
-def test_ends_at_the_optimum_of_the_oracle_s_objective(
-    dataset: Dataset, rows: Any, method: str, loss: str
-) -> None:
+def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, loss):
     p = problem(rows, loss)
     result = fit(
         method,
@@ -107,7 +100,7 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(
 
 @pytest.mark.slow_cases("(dense-|csr-multitask)")
 @pytest.mark.parametrize("loss", ORACLES)
-def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str) -> None:
+def test_one_lane_goes_as_the_oracle_does(dataset, rows, loss):
     p, shards = problem(rows, loss), dataset.columns
     params = {"alpha": 1e-2, "loss": loss, "lanes": 1, "active_sweeps": 0, "fit_intercept": False}
     result = fit("bcd", dataset, params=params, passes=1)
@@ -120,7 +113,7 @@ def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str
 
 
 @pytest.mark.slow
-def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
+def test_a_label_alone_is_a_class(tmp_path, rows):
     x = sp.csr_matrix(rows[0])
     codes = np.random.default_rng(0).integers(K, size=N)
     sets = stored(tmp_path / "sets", x, np.eye(K, dtype=bool)[codes])
@@ -133,9 +126,7 @@ def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
 
 
 @pytest.mark.slow_cases("dense")
-def test_the_published_threshold_keeps_the_ranking_and_predicts_sets(
-    dataset: Dataset, rows: Any, tmp_path: Path
-) -> None:
+def test_the_published_threshold_keeps_the_ranking_and_predicts_sets(dataset, rows, tmp_path):
     x, y = rows
     run = tmp_path / "run"
     result = fit("bcd", dataset, str(run), params={"alpha": 1e-3}, passes=100, eval_data=str(dataset.path))
@@ -154,7 +145,7 @@ def test_the_published_threshold_keeps_the_ranking_and_predicts_sets(
     assert len(lines) == N + 1
 
 
-def test_best_cuts_are_those_of_all_cuts() -> None:
+def test_best_cuts_are_those_of_all_cuts():
     rng = np.random.default_rng(0)
     scores = np.round(rng.standard_normal((200, 6)), 1)
     wanted = rng.random((200, 6)) < 0.4
@@ -172,11 +163,11 @@ def test_best_cuts_are_those_of_all_cuts() -> None:
 
 
 @pytest.fixture(scope="module")
-def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[FitResult, Path]]:
+def converged(tmp_path_factory):
     """Return a function that fits to convergence once a data set, loss and penalty, and keeps the run."""
 
     @functools.cache
-    def fitted(path: Path, loss: str, penalty: str) -> tuple[FitResult, Path]:
+    def fitted(path, loss, penalty):
         run = tmp_path_factory.mktemp("converged") / "run"
         params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty, "fit_intercept": False}
         return fit("bcd", path, run, params=params, passes=2000), run
@@ -188,9 +179,7 @@ def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[F
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "l2"])
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
-def test_a_model_is_started_from_without_its_threshold(
-    dataset: Dataset, converged: Callable[..., tuple[FitResult, Path]], loss: str, method: str, penalty: str
-) -> None:
+def test_a_model_is_started_from_without_its_threshold(dataset, converged, loss, method, penalty):
     params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty, "fit_intercept": False}
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
@@ -203,7 +192,7 @@ def test_a_model_is_started_from_without_its_threshold(
 
 
 @pytest.mark.slow
-def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Path) -> None:
+def test_weights_of_rows_count_in_ranking_and_threshold(rows, tmp_path):
     x, y = rows
     times = np.random.default_rng(3).integers(1, 4, N)
     weighted = stored(tmp_path / "weighted", x, y, sample_weight=times.astype(np.float32))
@@ -215,7 +204,7 @@ def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_one_label_has_nothing_to_be_ranked_with(rows: Any, tmp_path: Path) -> None:
+def test_one_label_has_nothing_to_be_ranked_with(rows, tmp_path):
     x, y = rows
     alone = stored(tmp_path / "alone", sp.csr_matrix(x), y[:, :1])
     result = fit("bcd", alone, params={"alpha": 1e-2}, passes=20)
@@ -224,14 +213,14 @@ def test_one_label_has_nothing_to_be_ranked_with(rows: Any, tmp_path: Path) -> N
     assert evaluate(apart.model, str(alone.path)).error < 0.3
 
 
-def test_estimators_of_classes_refuse_sets(dataset: Dataset) -> None:
+def test_estimators_of_classes_refuse_sets(dataset):
     with pytest.raises(
         MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"
     ):
         SparseMulticlassClassifier().fit(dataset)
 
 
-def test_the_plan_knows_of_the_threshold(dataset: Dataset) -> None:
+def test_the_plan_knows_of_the_threshold(dataset):
     plans = {
         loss: Setting.of(METHODS["bcd"], {"loss": loss, "active_sweeps": 0}, dataset, 0)
         .solver(slots=1, memory=None)
@@ -243,6 +232,6 @@ def test_the_plan_knows_of_the_threshold(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
-def test_the_logistic_loss_is_of_classes_only(dataset: Dataset, method: str) -> None:
+def test_the_logistic_loss_is_of_classes_only(dataset, method):
     with pytest.raises(ParameterError, match=r"need loss=multiclass_squared_hinge or loss=multitask_squared"):
         fit(method, dataset, params={"loss": "log"})

@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,6 @@ from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
 from distls.testing.solvers import opened
@@ -45,18 +42,18 @@ IDENTITY = {"link": "identity", "alpha": 0.05}
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[np.ndarray, np.ndarray]:
+def rows():
     return rows_with_numbers(N, D, K)
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def dataset(request: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(request, rows, tmp_path_factory):
     x, y = rows
     stored = sp.csr_matrix(x) if request.param == "csr" else x
     return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "continuous")
 
 
-def scored(result: Any) -> RegressionEvaluation:
+def scored(result):
     assert isinstance(result, RegressionEvaluation)
     return result
 
@@ -65,7 +62,7 @@ def scored(result: Any) -> RegressionEvaluation:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, dtype: str) -> None:
+def test_agrees_with_scikit_learn(dataset, rows, dtype):
     x, y = rows
     made = made_model(D, K, "continuous")
     model = replace(made, weights=made.weights.astype(dtype), intercept=made.intercept.astype(dtype))
@@ -85,7 +82,7 @@ def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, dtype: str) -> No
     assert found["mse"] == pytest.approx(np.mean([row["mse"] for row in found["per_output"]]))
 
 
-def test_r2_of_numbers_far_from_zero(tmp_path: Path) -> None:
+def test_r2_of_numbers_far_from_zero(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 2))
     y = x[:, :1] * 1e-3 + 1e6 + 1e-4 * rng.standard_normal((200, 1))
@@ -95,7 +92,7 @@ def test_r2_of_numbers_far_from_zero(tmp_path: Path) -> None:
     assert 0.98 < found.r2 < 1.0
 
 
-def test_targets_that_do_not_vary_have_no_r2(tmp_path: Path) -> None:
+def test_targets_that_do_not_vary_have_no_r2(tmp_path):
     x, y = rows_with_numbers(90, 2, 2)
     y[:, 0] = 0.1
     found = scored(
@@ -108,12 +105,12 @@ def test_targets_that_do_not_vary_have_no_r2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_numbers_on_any_executor(dataset: Dataset, cluster: str) -> None:
+def test_same_numbers_on_any_executor(dataset, cluster):
     serial = evaluate(made_model(D, K, "continuous"), dataset).to_json()
     assert evaluate(made_model(D, K, "continuous"), dataset, executor=opened(cluster)).to_json() == serial
 
 
-def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
+def evaluated(data, model, **given):
     params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)
@@ -124,9 +121,7 @@ def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_objective_and_certificate_are_the_documented_ones(
-    tmp_path: Path, rows: Any, weighted: bool, intercept: bool, layout: str
-) -> None:
+def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weighted, intercept, layout):
     x, y = rows
     s = np.random.default_rng(1).integers(0, 4, N).astype(np.float64) if weighted else np.ones(N)
     stored = (sp.csr_matrix(x) if layout == "csr" else x).astype(np.float32)
@@ -151,7 +146,7 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert (result["eval_error"], result["eval_mse"], result["eval_log_loss"]) == (mse, mse, None)
 
 
-def test_the_certificate_at_the_optimum_is_zero(dataset: Dataset, rows: Any) -> None:
+def test_the_certificate_at_the_optimum_is_zero(dataset, rows):
     x, y = rows
     ridge = Ridge(alpha=0.05 * N, fit_intercept=False, solver="cholesky").fit(x, y)
     model = replace(
@@ -165,9 +160,7 @@ def test_the_certificate_at_the_optimum_is_zero(dataset: Dataset, rows: Any) -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 3])
-def test_csv_has_each_number_to_the_last_digit(
-    dataset: Dataset, rows: Any, tmp_path: Path, dtype: str, k: int
-) -> None:
+def test_csv_has_each_number_to_the_last_digit(dataset, rows, tmp_path, dtype, k):
     made = made_model(D, k, "continuous")
     model = replace(made, weights=made.weights.astype(dtype), intercept=made.intercept.astype(dtype))
     assert predict(model, dataset, tmp_path / "p.csv") == N
@@ -185,7 +178,7 @@ def test_csv_has_each_number_to_the_last_digit(
 
 
 @pytest.mark.parametrize(("options", "asked"), [({"top": 2}, "--top 2"), ({"proba": True}, "--proba")])
-def test_there_is_nothing_to_choose_from(dataset: Dataset, tmp_path: Path, options: Any, asked: str) -> None:
+def test_there_is_nothing_to_choose_from(dataset, tmp_path, options, asked):
     with pytest.raises(ParameterError) as caught:
         predict(made_model(D, K, "continuous"), dataset, tmp_path / "p.csv", **options)
     assert str(caught.value) == f"{asked}: the model predicts numbers, all of which are written; leave it out"
@@ -196,7 +189,7 @@ def test_there_is_nothing_to_choose_from(dataset: Dataset, tmp_path: Path, optio
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gls_is_ridge_regression(tmp_path: Path, rows: Any, intercept: bool, weighted: bool) -> None:
+def test_gls_is_ridge_regression(tmp_path, rows, intercept, weighted):
     x, y = rows
     s = np.random.default_rng(2).integers(0, 4, N).astype(np.float64) if weighted else np.ones(N)
     data = write_targets(tmp_path / "t", x, y, "continuous", sample_weight=s if weighted else None)
@@ -208,19 +201,19 @@ def test_gls_is_ridge_regression(tmp_path: Path, rows: Any, intercept: bool, wei
 
 
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
+def test_same_bits_on_any_executor(dataset, cluster):
     alone = fit("gls", dataset, params=IDENTITY).model
-    assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256  # type: ignore[union-attr]
+    assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256
 
 
-def test_outputs_do_not_meddle_with_each_other(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_outputs_do_not_meddle_with_each_other(dataset, rows, tmp_path):
     both = fit("gls", dataset, params=IDENTITY).model
     x, y = rows
     one = fit("gls", write_targets(tmp_path / "o", x, y[:, 1:2], "continuous"), params=IDENTITY).model
     np.testing.assert_allclose(both.weights[:, 1:2], one.weights, rtol=1e-9, atol=1e-12)
 
 
-def test_selection_takes_the_lowest_mse(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+def test_selection_takes_the_lowest_mse(dataset, rows, tmp_path):
     x, y = rows
     held = write_targets(tmp_path / "held", x[:100], y[:100], "continuous")
     grid = {"link": "identity", "alpha": [10.0, 1e-3, 1.0]}
@@ -236,7 +229,7 @@ def test_selection_takes_the_lowest_mse(dataset: Dataset, rows: Any, tmp_path: P
     ]
 
 
-def test_what_is_read_of_a_fit(dataset: Dataset, tmp_path: Path) -> None:
+def test_what_is_read_of_a_fit(dataset, tmp_path):
     fit("gls", dataset, tmp_path / "run", params=IDENTITY, eval_data=dataset)
     (event,) = Run.open(tmp_path / "run").events()
     assert "running_error" not in event
@@ -254,7 +247,7 @@ def test_what_is_read_of_a_fit(dataset: Dataset, tmp_path: Path) -> None:
     assert result_lines(chosen)[1] == "selected alpha=0.1, mse 0.125 on the selection data"
 
 
-def test_lines_of_an_evaluation() -> None:
+def test_lines_of_an_evaluation():
     made = RegressionEvaluation(1234, np.array([0.5, 1.5]), np.array([2.0, 0.0]))
     assert evaluation_lines(made) == [
         "1,234 rows, mse 1, r2 -",
@@ -293,20 +286,20 @@ def test_lines_of_an_evaluation() -> None:
         ("mcid", {}, "{0} has continuous targets; this method needs class targets"),
     ],
 )
-def test_refused_before_anything_is_read(dataset: Dataset, method: str, params: Any, message: str) -> None:
+def test_refused_before_anything_is_read(dataset, method, params, message):
     with pytest.raises(DistlsError) as caught:
         fit(method, dataset, params=params)
     assert str(caught.value) == message.format(dataset.path)
 
 
-def test_weights_that_are_all_zero(tmp_path: Path, rows: Any) -> None:
+def test_weights_that_are_all_zero(tmp_path, rows):
     data = write_targets(tmp_path / "t", *rows, "continuous", sample_weight=np.zeros(N))
     with pytest.raises(ParameterError) as caught:
         fit("gls", data, params=IDENTITY)
     assert str(caught.value) == "the row weights sum to zero"
 
 
-def test_other_targets_cannot_be_scored(dataset: Dataset, tmp_path: Path) -> None:
+def test_other_targets_cannot_be_scored(dataset, tmp_path):
     model = made_model(D, K, "continuous")
     x, y = rows_with_numbers(20, D, 2)
     two = write_targets(tmp_path / "two", x, y, "continuous")
@@ -323,7 +316,7 @@ def test_other_targets_cannot_be_scored(dataset: Dataset, tmp_path: Path) -> Non
     assert str(caught.value) == f"{two.path} has 2 targets a row, {dataset.path} predicts 3"
 
 
-def test_models_say_what_they_predict(tmp_path: Path) -> None:
+def test_models_say_what_they_predict(tmp_path):
     model = made_model(D, K, "continuous")
     save_model(tmp_path / "m", model)
     assert load_model(tmp_path / "m").target == "continuous"
@@ -343,7 +336,7 @@ def test_models_say_what_they_predict(tmp_path: Path) -> None:
 
 @pytest.mark.slow_cases("csv")
 @pytest.mark.parametrize("kind", ["svm", "csv"])
-def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
+def test_from_text_to_predictions(tmp_path, kind):
     x, y = rows_with_numbers(150, 4, 1)
     text = tmp_path / f"train.{kind}"
     if kind == "svm":
@@ -388,7 +381,7 @@ def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
     assert json.loads(printed("info", tmp_path / "run" / "model", "--json"))["target"] == "continuous"
 
 
-def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:
+def test_several_outputs_from_arrays(tmp_path, rows):
     x, y = rows
     distls.ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", seed=3)
     model = fit("gls", tmp_path / "d", params=IDENTITY).model
@@ -404,12 +397,12 @@ def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:
         ("olbfgs", {"loss": "squared", "fit_intercept": True}),
     ],
 )
-def test_numbers_have_defaults_of_their_own(dataset: Dataset, method: str, expected: Any) -> None:
+def test_numbers_have_defaults_of_their_own(dataset, method, expected):
     params = FitRequest.of(method, dataset).grid[0]
     assert {name: params[name] for name in expected} == expected
 
 
-def test_a_loss_that_is_given_keeps_the_other_defaults(dataset: Dataset) -> None:
+def test_a_loss_that_is_given_keeps_the_other_defaults(dataset):
     params = FitRequest.of("sgd", dataset, params={"loss": "squared"}).grid[0]
     assert (params["schedule"], params["fit_intercept"]) == ("adaptive", True)
     mine = FitRequest.of("sgd", dataset, params={"schedule": "constant"}).grid[0]

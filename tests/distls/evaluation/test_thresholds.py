@@ -2,15 +2,12 @@
 
 import csv
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import printed, write_dataset
 
 import distls
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model as load_stored
 
@@ -18,7 +15,7 @@ N, D = 900, 6
 LOG = {"loss": "log", "alpha": 1e-3, "dtype": "float64"}
 
 
-def _rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(seed):
     """One row in twelve is of the second class, which no score separates."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((N, D)).astype(np.float32)
@@ -26,19 +23,19 @@ def _rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+def data(tmp_path_factory):
     """Training rows, and held-out ones."""
     folder = tmp_path_factory.mktemp("data")
-    return tuple(write_dataset(folder / str(k), *_rows(k)) for k in range(2))  # type: ignore[return-value]
+    return tuple(write_dataset(folder / str(k), *_rows(k)) for k in range(2))
 
 
-def _counts(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _counts(scores, y):
     """Return (right, predicted) of every cut of the distinct scores: above the lowest, ..., none at last."""
     cuts = [np.nextafter(scores.min(), -np.inf), *np.unique(scores)]
     return np.array([(int((y & (scores > cut)).sum()), int((scores > cut).sum())) for cut in cuts])
 
 
-def _best(metric: str, right: Any, predicted: Any, having: int) -> float:
+def _best(metric, right, predicted, having):
     """Return what the best cut of all reaches."""
     if metric == "f1":
         return float(np.max(2 * right / (having + predicted)))
@@ -54,7 +51,7 @@ METRICS = ("f1", "recall=0.8", "precision=0.1", "cost=1:10")
 
 @pytest.mark.parametrize("loss", ["log", "hinge"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_no_cut_is_better_and_probabilities_stay(data: Any, tmp_path: Path, metric: str, loss: str) -> None:
+def test_no_cut_is_better_and_probabilities_stay(data, tmp_path, metric, loss):
     train, held = data
     x, y = _rows(1)
     run = tmp_path / "run"
@@ -77,7 +74,7 @@ def test_no_cut_is_better_and_probabilities_stay(data: Any, tmp_path: Path, metr
     assert load_stored(run).sha256 == plain.sha256
 
 
-def test_predictions_estimators_and_evaluations_honour_it(data: Any, tmp_path: Path) -> None:
+def test_predictions_estimators_and_evaluations_honour_it(data, tmp_path):
     train, held = data
     run = tmp_path / "run"
     distls.fit("sgd", train, run, params=LOG, calibrate=held, threshold_for="recall=0.9")
@@ -99,14 +96,14 @@ def test_predictions_estimators_and_evaluations_honour_it(data: Any, tmp_path: P
     assert told["threshold_for"] == "recall=0.9"
 
 
-def test_the_proof_is_of_the_weights_as_they_were_trained(data: Any, tmp_path: Path) -> None:
+def test_the_proof_is_of_the_weights_as_they_were_trained(data, tmp_path):
     train, held = data
     fitted = distls.fit("sdca", train, tmp_path / "run", params=LOG, calibrate=held, threshold_for="f1")
     found = distls.evaluate(tmp_path / "run", train)
     assert found.objective == pytest.approx(fitted.record["objective"], rel=1e-9)
 
 
-def test_exports_have_it_or_say_why_not(data: Any, tmp_path: Path) -> None:
+def test_exports_have_it_or_say_why_not(data, tmp_path):
     train, held = data
     run = tmp_path / "run"
     distls.fit("sdca", train, run, params=LOG, calibrate=held, threshold_for="f1")
@@ -135,9 +132,7 @@ def test_exports_have_it_or_say_why_not(data: Any, tmp_path: Path) -> None:
         ("precision=1", MismatchError, "no score of the held-out rows reaches it"),
     ],
 )
-def test_what_cannot_be_asked_for_is_one_line(
-    data: Any, tmp_path: Path, metric: str, error: type[Exception], words: str
-) -> None:
+def test_what_cannot_be_asked_for_is_one_line(data, tmp_path, metric, error, words):
     train, held = data
     distls.fit("sdca", train, tmp_path / "run", params=LOG)
     with pytest.raises(error, match=words) as caught:
@@ -147,12 +142,12 @@ def test_what_cannot_be_asked_for_is_one_line(
         distls.calibrate(tmp_path / "run", held, "temperature", threshold_for="f1")
 
 
-def test_train_holds_out_rows_for_it(tmp_path: Path) -> None:
+def test_train_holds_out_rows_for_it(tmp_path):
     x, y = _rows(0)
     lines = [",".join([*map(str, row), str(label)]) for row, label in zip(x.tolist(), y, strict=True)]
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([",".join([*(f"x{k}" for k in range(D)), "label"]), *lines]) + "\n")
-    notices: list[str] = []
+    notices = []
     distls.train(path, tmp_path / "run", threshold_for="f1", label_column="label", notify=notices.append)
     assert any("20% of the rows are held out" in notice for notice in notices)
     model = distls.load_model(tmp_path / "run")

@@ -9,27 +9,27 @@ from distls.execution.batch import OwnSeconds, Wanted, mapped, reduced, run_alon
 from distls.execution.serial import SerialExecutor
 
 
-def _add(shared: int, item: int) -> int:
+def _add(shared, item):
     return shared + item
 
 
-def _sum(left: int, right: int) -> int:
+def _sum(left, right):
     return left + right
 
 
-def _fails(shared: None, item: int) -> int:
+def _fails(shared, item):
     raise ValueError("a task failed")
 
 
-def _pid(item: int) -> int:
+def _pid(item):
     return item
 
 
-def each_worker(item: int = 1) -> Wanted[dict[str, int]]:
+def each_worker(item=1):
     return Wanted(lambda executor: executor.each_worker(_pid, item))
 
 
-def test_each_gets_its_own_answers() -> None:
+def test_each_gets_its_own_answers():
     async def work(own: int) -> Any:
         total = await reduced(_add, [1, 2, 3], merge=_sum, shared=own)
         return total, await mapped(_add, [1, 2], shared=own), await each_worker(7)
@@ -38,8 +38,8 @@ def test_each_gets_its_own_answers() -> None:
     assert ends == [(36, [11, 12], {"this process": 7}), (66, [21, 22], {"this process": 7})]
 
 
-def test_the_first_error_is_raised_and_interrupts_the_others() -> None:
-    ends: list[str] = []
+def test_the_first_error_is_raised_and_interrupts_the_others():
+    ends = []
 
     async def fails() -> None:
         await reduced(_fails, [1], merge=_sum)
@@ -57,11 +57,11 @@ def test_the_first_error_is_raised_and_interrupts_the_others() -> None:
 
 
 class _Interrupted(SerialExecutor):
-    def each_worker(self, function: Any, item: Any) -> Any:
+    def each_worker(self, function, item):
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_reaches_all_and_their_results_count() -> None:
+def test_an_interrupt_reaches_all_and_their_results_count():
     async def work() -> str:
         try:
             await each_worker()
@@ -79,7 +79,7 @@ def test_an_interrupt_reaches_all_and_their_results_count() -> None:
         run_batch([careless(), work()], _Interrupted())
 
 
-def test_a_fit_that_was_interrupted_itself_interrupts_the_others() -> None:
+def test_a_fit_that_was_interrupted_itself_interrupts_the_others():
     async def work(own: bool) -> str:
         try:
             if own:
@@ -94,8 +94,8 @@ def test_a_fit_that_was_interrupted_itself_interrupts_the_others() -> None:
     assert ends == ["saved", "saved"]
 
 
-def test_those_behind_go_first() -> None:
-    order: list[str] = []
+def test_those_behind_go_first():
+    order = []
 
     async def work(name: str, position: float) -> None:
         while position < 3:
@@ -108,8 +108,8 @@ def test_those_behind_go_first() -> None:
     assert order.count("behind") == 3
 
 
-def test_what_one_ignores_warns_in_others_and_in_its_own_calls_does_not() -> None:
-    def overflow(_: Any = None) -> None:
+def test_what_one_ignores_warns_in_others_and_in_its_own_calls_does_not():
+    def overflow(_=None):
         np.float32(1e38) * np.float32(10)
 
     async def work(over: Any) -> None:
@@ -125,7 +125,7 @@ def test_what_one_ignores_warns_in_others_and_in_its_own_calls_does_not() -> Non
         overflow()
 
 
-def test_seconds_are_those_of_the_fit() -> None:
+def test_seconds_are_those_of_the_fit():
     async def work(calls: int) -> float:
         for _ in range(calls):
             await each_worker()

@@ -1,27 +1,24 @@
 """Which executor a call gets: by name, by client, by the size of the data."""
 
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 from distributed import Client
-from helpers import distls, labelled_rows, printed, write_dataset
+from helpers import distls, labelled_rows, printed, stored_rows
 
 from distls import MCIDClassifier, evaluate, fit, ingest, predict, resume
 from distls.execution import SMALL_BYTES, ClusterOptions, OpenExecutor, executor_of, open_executor
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import opened
 
-ASKED: list[dict[str, Any]] = [
+ASKED = [
     {"workers": 1}, {"threads_per_worker": 1}, {"memory_limit": 2**30}, {"scheduler": "tcp://127.0.0.1:1"},
 ]  # fmt: skip
 
 
-def test_small_data_stay_in_this_process_unless_workers_are_asked_for() -> None:
+def test_small_data_stay_in_this_process_unless_workers_are_asked_for():
     assert ClusterOptions().for_data(SMALL_BYTES).executor == "serial"
     assert ClusterOptions().for_data(SMALL_BYTES + 1).executor == "dask"
     assert [ClusterOptions(**asked).for_data(0).executor for asked in ASKED] == ["dask"] * 4
@@ -29,17 +26,13 @@ def test_small_data_stay_in_this_process_unless_workers_are_asked_for() -> None:
     assert ClusterOptions(executor="serial").for_data(1e15).executor == "serial"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("choice") / "d", *labelled_rows(200, 8, 3))
+data = stored_rows(200, 8, 3)
 
 
-def test_commands_on_small_data_start_no_process_and_say_so(
-    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_on_small_data_start_no_process_and_say_so(data, tmp_path, monkeypatch):
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
-    def started(*_: Any, **__: Any) -> Any:
+    def started(*_, **__):
         raise AssertionError("workers were started")
 
     monkeypatch.setattr("distls.execution.dask.local_cluster.start_local", started)
@@ -59,7 +52,7 @@ def test_commands_on_small_data_start_no_process_and_say_so(
         assert ended.err.count("the data are small: in this process, without workers") == told, ended.err
 
 
-def test_the_size_counts_settings(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_counts_settings(data, tmp_path, monkeypatch):
     found = []
     monkeypatch.setattr(
         "distls.execution.ClusterOptions.for_data", lambda own, n: found.append(n) or ClusterOptions("serial")
@@ -69,7 +62,7 @@ def test_the_size_counts_settings(data: Dataset, tmp_path: Path, monkeypatch: py
     assert set(found) == {3.0 * data.decoded_bytes.sum()}
 
 
-def test_an_executor_is_chosen_by_name_or_given() -> None:
+def test_an_executor_is_chosen_by_name_or_given():
     own = SerialExecutor()
     assert executor_of(own) is own
     for asked in (None, "auto", "serial"):
@@ -84,29 +77,29 @@ def test_an_executor_is_chosen_by_name_or_given() -> None:
         executor_of("serial", own)
 
 
-class _Asynchronous(Client):  # type: ignore[misc]
+class _Asynchronous(Client):
     asynchronous = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         """Connect to nothing."""
 
-    def __del__(self) -> None:
+    def __del__(self):
         """Close nothing."""
 
 
-def test_an_asynchronous_client_is_refused_in_one_line(data: Dataset) -> None:
+def test_an_asynchronous_client_is_refused_in_one_line(data):
     with pytest.raises(ParameterError, match=r"this Dask client is asynchronous, .* give executor='serial'$"):
         fit("sgd", data, client=_Asynchronous())
 
 
-def test_open_executor_is_a_context_manager() -> None:
+def test_open_executor_is_a_context_manager():
     with open_executor(ClusterOptions(executor="serial")) as (executor, budget):
         assert isinstance(executor, SerialExecutor)
         assert budget.workers == 1
     closed = []
 
     class Closing(SerialExecutor):
-        def close(self) -> None:
+        def close(self):
             closed.append(True)
 
     with pytest.raises(ValueError, match="in it"), OpenExecutor(Closing(), budget):
@@ -115,15 +108,13 @@ def test_open_executor_is_a_context_manager() -> None:
 
 
 @pytest.fixture
-def client() -> Any:
+def client():
     """Return a client of a running cluster, open as the current one."""
     with Client(opened("two processes").client.scheduler.address) as made:
         yield made
 
 
-def test_the_open_client_is_used_and_named(
-    client: Client, data: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_open_client_is_used_and_named(client, data, tmp_path, caplog):
     run = tmp_path / "r"
     with caplog.at_level(logging.WARNING):
         found = fit("sgd", data, run, passes=2)
@@ -140,7 +131,7 @@ def test_the_open_client_is_used_and_named(
 
 
 @pytest.mark.parametrize("name", ["executor", "client"])
-def test_a_client_is_an_executor(data: Dataset, name: str, client: Client) -> None:
+def test_a_client_is_an_executor(data, name, client):
     assert isinstance(executor_of(**{name: client}), DaskExecutor)
     alone = fit("sgd", data, passes=1, executor="serial").model.sha256
     assert fit("sgd", data, passes=1, **{name: client}).model.sha256 == alone

@@ -1,7 +1,6 @@
 """Messages of Dask: none of its loggers stays louder than asked for."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +8,7 @@ from distls.execution.dask.error_logs import set_log_level
 
 
 @pytest.fixture
-def levels() -> Iterator[None]:
+def levels():
     """Put the levels back."""
     loggers = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
     before = [(each, each.level) for each in loggers]
@@ -19,7 +18,7 @@ def levels() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("levels")
-def test_all_loggers_of_dask_are_as_quiet_as_asked() -> None:
+def test_all_loggers_of_dask_are_as_quiet_as_asked():
     """Dask gives its client a level of its own: "Failed to reconnect" was a second line of a lost scheduler."""
     set_log_level(logging.CRITICAL)
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]

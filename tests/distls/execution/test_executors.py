@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -27,30 +26,29 @@ from distls.execution.dask import remote_cluster as remote
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.forkserver import interrupts_held
 from distls.execution.dask.local_cluster import start_local
-from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.errors import WorkerError
 from distls.testing.executors import ExecutorContract, add_item, join_words, process_of, word_of
 
 
-def _records(executor: DaskExecutor) -> tuple[int, set[str], int, int]:
+def _records(executor):
     """Return what the scheduler holds: tasks, groups of tasks, spans and descriptions of what was submitted."""
     return executor.client.run_on_scheduler(_records_of)
 
 
-def _records_of(dask_scheduler: Any) -> tuple[int, set[str], int, int]:
+def _records_of(dask_scheduler):
     spans = dask_scheduler.extensions["spans"].spans.values()
     described = sum(len(span.metadata["collections"]) for span in spans if span.metadata)
     return len(dask_scheduler.tasks), set(dask_scheduler.task_groups), len(spans), described
 
 
-def _log_levels(names: list[str]) -> list[int]:
+def _log_levels(names):
     return [logging.getLogger(name).getEffectiveLevel() for name in names]
 
 
 class TestSerial(ExecutorContract):
     @pytest.fixture
-    def executor(self) -> SerialExecutor:
+    def executor(self):
         return SerialExecutor()
 
 
@@ -58,13 +56,13 @@ class _Dask(ExecutorContract):
     workers, threads, processes = 2, 1, True
 
     @pytest.fixture(scope="class")
-    def executor(self, request: pytest.FixtureRequest) -> Iterator[Executor]:
+    def executor(self, request):
         cls = request.cls
         made = start_local(cls.workers, cls.threads, processes=cls.processes)
         yield made
         made.close()
 
-    def test_nothing_is_left_on_the_scheduler_but_one_task_of_one_group(self, executor: Executor) -> None:
+    def test_nothing_is_left_on_the_scheduler_but_one_task_of_one_group(self, executor):
         large = np.zeros(20_000)
         executor.reduce(word_of, range(8), merge=join_words)
         spans = _records(executor)[2]
@@ -75,7 +73,7 @@ class _Dask(ExecutorContract):
             wait_until(lambda: _records(executor) == (1, {"distls"}, spans, 0))
         assert len(executor.client.futures) == 1
 
-    def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
+    def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor):
         executor.reduce(word_of, range(8), merge=join_words)
         executor.client.cancel(executor._connection._kept, force=True)
         wait_until(lambda: _records(executor)[0] == 0)
@@ -85,9 +83,7 @@ class _Dask(ExecutorContract):
 
 class TestTwoProcesses(_Dask):
     @pytest.mark.parametrize(("done", "idlest"), [(False, 1), (True, 0)])
-    def test_a_large_value_does_not_keep_tasks_where_it_is(
-        self, executor: Executor, done: bool, idlest: int
-    ) -> None:
+    def test_a_large_value_does_not_keep_tasks_where_it_is(self, executor, done, idlest):
         workers = sorted(executor.client.nthreads())
         future = SimpleNamespace(done=lambda: done)
         assert executor._idlest([(0, future, workers[0])]) == workers[idlest]
@@ -95,17 +91,15 @@ class TestTwoProcesses(_Dask):
         task = partial(add_item, 0)
         assert list(executor.map(task, range(9), shared=shared)) == [2**20 + i for i in range(9)]
 
-    def test_workers_write_nothing_on_the_stderr_they_share(self, executor: Executor) -> None:
+    def test_workers_write_nothing_on_the_stderr_they_share(self, executor):
         (levels, _) = executor.each_worker(
             _log_levels, ["asyncio", "distributed", "tornado.application"]
         ).values()
         assert levels == [logging.CRITICAL] * 3
 
-    def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(
-        self, executor: Executor
-    ) -> None:
+    def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(self, executor):
         handler = executor.client.loop.asyncio_loop.get_exception_handler()
-        reported: list[Exception] = []
+        reported = []
         loop = SimpleNamespace(
             default_exception_handler=lambda context: reported.append(context["exception"])
         )
@@ -119,9 +113,9 @@ class TestEnds:
     """Workers that die, and clusters that are closed."""
 
     @pytest.fixture
-    def starts(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def starts(self, monkeypatch):
         """Names of the workers that are started from now on."""
-        started: list[str] = []
+        started = []
         instantiate = Nanny.instantiate
 
         async def noted(nanny: Nanny) -> object:
@@ -131,7 +125,7 @@ class TestEnds:
         monkeypatch.setattr(Nanny, "instantiate", noted)
         return started
 
-    def test_a_dead_worker_is_started_anew(self, starts: list[str]) -> None:
+    def test_a_dead_worker_is_started_anew(self, starts):
         executor = start_local(1)
         try:
             first = _kill_worker(executor)
@@ -142,7 +136,7 @@ class TestEnds:
             executor.close()
 
     @pytest.mark.slow
-    def test_however_long_it_is_away(self, starts: list[str]) -> None:
+    def test_however_long_it_is_away(self, starts):
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
             executor = start_local(1)
             try:
@@ -155,12 +149,10 @@ class TestEnds:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("call", ["map", "reduce"])
-    def test_but_not_after_an_interrupt(
-        self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
-    ) -> None:
+    def test_but_not_after_an_interrupt(self, starts, monkeypatch, call):
         executor = start_local(1)
 
-        def interrupted(*_given: object) -> None:
+        def interrupted(*_given):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(executor, "_sent", interrupted)
@@ -174,16 +166,14 @@ class TestEnds:
         executor.close()
         assert len(starts) == 1
 
-    def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made: list[DaskExecutor] = []
+    def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(self, monkeypatch):
+        made = []
 
-        def interrupted(*given: Any, **options: Any) -> LocalCluster:
+        def interrupted(*given, **options):
             signal.raise_signal(signal.SIGINT)
             return LocalCluster(*given, **options)
 
-        def noted(client: Any, cluster: Any) -> DaskExecutor:
+        def noted(client, cluster):
             made.append(DaskExecutor(client, cluster))
             return made[0]
 
@@ -193,11 +183,11 @@ class TestEnds:
             start_local(1, processes=False)
         assert made[0]._cluster.status == Status.closed
 
-    def test_an_interrupt_cuts_closing_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_cuts_closing_short(self, monkeypatch):
         executor = start_local(1, processes=False)
         close = executor.client.close
 
-        def interrupted(timeout: float) -> None:
+        def interrupted(timeout):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(executor.client, "close", interrupted)
@@ -208,8 +198,8 @@ class TestEnds:
         executor._cluster.close()
 
 
-def test_interrupts_are_held_and_then_handled_once() -> None:
-    came: list[int] = []
+def test_interrupts_are_held_and_then_handled_once():
+    came = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers]
     try:
@@ -227,8 +217,8 @@ def test_interrupts_are_held_and_then_handled_once() -> None:
             signal.signal(number, handler)
 
 
-def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    came: list[int] = []
+def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch):
+    came = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
     clock = iter([0.0, 9.0, 11.0])
     monkeypatch.setattr(forking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -241,13 +231,13 @@ def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch: pytest.Monke
         signal.signal(signal.SIGTERM, before)
 
 
-def test_other_threads_hold_nothing() -> None:
+def test_other_threads_hold_nothing():
     with ThreadPoolExecutor(1) as pool:
         handlers = pool.submit(_handlers_while_held).result()
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
-def _handlers_while_held() -> list[Any]:
+def _handlers_while_held():
     with interrupts_held():
         return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
@@ -259,9 +249,7 @@ def _handlers_while_held() -> list[Any]:
         (None, "the scheduler at {0} has no workers; start some with `dask worker {0}`"),
     ],
 )
-def test_who_does_not_answer_is_given_up_in_time(
-    monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
-) -> None:
+def test_who_does_not_answer_is_given_up_in_time(monkeypatch, address, message):
     assert remote.CONNECT_SECONDS <= 20, "within 30 s, start included"
     monkeypatch.setattr(remote, "CONNECT_SECONDS", 0.5)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as nobody:
@@ -272,9 +260,7 @@ def test_who_does_not_answer_is_given_up_in_time(
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_weights_and_results_go_straight_where_workers_can_be_reached(
-    monkeypatch: pytest.MonkeyPatch, reachable: bool
-) -> None:
+def test_weights_and_results_go_straight_where_workers_can_be_reached(monkeypatch, reachable):
     """Or the scheduler would relay every lane's result."""
     relayed = []
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://",
@@ -297,7 +283,7 @@ async def _reaches_nobody(client: Any, worker: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch):
     monkeypatch.setattr(connections, "REACH_SECONDS", 0.5)
     with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
                       host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
@@ -311,7 +297,7 @@ def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.Monkey
         executor.close()
 
 
-def _kill_worker(executor: DaskExecutor) -> int:
+def _kill_worker(executor):
     (number,) = executor.each_worker(process_of, None).values()
     os.kill(number, signal.SIGKILL)
     return number
@@ -321,8 +307,8 @@ class TestThreadsInOneProcess(_Dask):
     workers, threads, processes = 1, 3, False
 
 
-def test_workers_that_would_start_in_a_removed_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> str:
+def test_workers_that_would_start_in_a_removed_folder(monkeypatch):
+    def gone():
         raise FileNotFoundError
 
     monkeypatch.setattr("os.getcwd", gone)

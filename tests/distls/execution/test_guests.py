@@ -8,16 +8,14 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dask
 import pytest
 from cluster_helpers import cluster
-from distributed import Client, Event, Future, LocalCluster, get_client, worker_client
-from helpers import SECONDS, labelled_rows, wait_until, write_dataset
+from distributed import Client, Event, LocalCluster, get_client, worker_client
+from helpers import SECONDS, stored_rows, wait_until
 
 import distls
 from distls.execution import executor_of, memory_of
@@ -27,16 +25,15 @@ from distls.execution.dask.worker_watch import WorkerWatch
 from distls.execution.memory_budget import MIB, WorkerMemory, budget_of_workers
 from distls.execution.network import SMALL
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.runtime.process import peak_rss
 
 LIMIT = 4096 * MIB
-NOWHERE: dict[str, Any] = {"dashboard_address": "127.0.0.1:0"}
+NOWHERE = {"dashboard_address": "127.0.0.1:0"}
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+def client():
     """The open client of two workers of one thread each, in this process, which pause at half of its memory."""
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "memory_limit": LIMIT}
     with (
@@ -47,12 +44,10 @@ def client() -> Iterator[Client]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("guests") / "d", *labelled_rows(200, 8, 3))
+data = stored_rows(200, 8, 3)
 
 
-def test_a_closed_client_is_refused_in_one_line(data: Dataset, client: Client) -> None:
+def test_a_closed_client_is_refused_in_one_line(data, client):
     closed = Client(client.scheduler.address, set_as_default=False)
     closed.close()
     for given in ({"client": closed}, {"executor": closed}):
@@ -62,13 +57,11 @@ def test_a_closed_client_is_refused_in_one_line(data: Dataset, client: Client) -
 
 @pytest.mark.parametrize("error", [RuntimeError("ConnectionPool is closed"), AttributeError("ncores")])
 @pytest.mark.parametrize("ask", [lambda executor: executor.slots, memory_of])
-def test_a_client_that_another_thread_is_closing_is_one_line(
-    client: Client, monkeypatch: pytest.MonkeyPatch, ask: Any, error: Exception
-) -> None:
+def test_a_client_that_another_thread_is_closing_is_one_line(client, monkeypatch, ask, error):
     own = Client(client.scheduler.address, set_as_default=False)
     executor = executor_of(client=own)
 
-    def closing(*_: object, **__: object) -> None:
+    def closing(*_, **__):
         own.close()
         raise error
 
@@ -77,7 +70,7 @@ def test_a_client_that_another_thread_is_closing_is_one_line(
         ask(executor)
 
 
-def test_a_forked_child_stays_in_its_own_process(client: Client) -> None:
+def test_a_forked_child_stays_in_its_own_process(client):
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=_of_child, args=(queue, client, executor_of(client=client)))
@@ -87,7 +80,7 @@ def test_a_forked_child_stays_in_its_own_process(client: Client) -> None:
     assert found == ["SerialExecutor", "a process whose child", "no Dask client", "a process whose child"]
 
 
-def _of_child(queue: Any, client: Client, executor: Any) -> None:
+def _of_child(queue, client, executor):
     found = [type(executor_of()).__name__]
     for call in (lambda: executor_of(client=client), lambda: executor_of("dask"), lambda: executor.slots):
         try:
@@ -99,9 +92,7 @@ def _of_child(queue: Any, client: Client, executor: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["python", "distributed", "numpy", "numba", "zarr", "distls"])
-def test_workers_of_other_versions_are_refused_whoever_has_the_client(
-    client: Client, data: Dataset, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_workers_of_other_versions_are_refused_whoever_has_the_client(client, data, monkeypatch, name):
     versions, kind = remote_cluster._facts()
     other = sorted(client.nthreads())[1]
     answers = {
@@ -115,7 +106,7 @@ def test_workers_of_other_versions_are_refused_whoever_has_the_client(
             distls.fit("sgd", data, **given)
 
 
-def test_the_budget_and_the_way_of_weights_are_those_of_the_workers(client: Client) -> None:
+def test_the_budget_and_the_way_of_weights_are_those_of_the_workers(client):
     budget = memory_of(executor_of(client=client))
     # both workers are this process, which has one limit
     assert (budget.limit, budget.workers, budget.threads, budget.compiles) == (LIMIT, 1, 2, True)
@@ -126,7 +117,7 @@ def test_the_budget_and_the_way_of_weights_are_those_of_the_workers(client: Clie
         assert (connection._direct, own.direct_to_workers) == (True, None), "the client is its owner's"
 
 
-def _worker(process: str, limit: int | None, threads: int = 1) -> WorkerMemory:
+def _worker(process, limit, threads=1):
     return WorkerMemory(process, threads, limit, 800, 0.92, 0.67 if limit else 0.92)
 
 
@@ -139,12 +130,12 @@ def _worker(process: str, limit: int | None, threads: int = 1) -> WorkerMemory:
         ([_worker("a:1", None), _worker("b:1", 700)], (400, 2, 1)),
     ],
 )
-def test_the_smallest_worker_counts(workers: list[WorkerMemory], expected: tuple[int, int, int]) -> None:
+def test_the_smallest_worker_counts(workers, expected):
     found = budget_of_workers(workers)
     assert (found.limit, found.workers, found.threads) == expected
 
 
-def _fit_in_task(path: str, seed: int, how: str) -> tuple[str, bool]:
+def _fit_in_task(path, seed, how):
     if how == "worker_client":
         with worker_client() as own:
             return distls.fit("sgd", path, client=own, seed=seed, passes=1).model.sha256, True
@@ -155,18 +146,18 @@ def _fit_in_task(path: str, seed: int, how: str) -> tuple[str, bool]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["dask", "get_client", "worker_client", "nothing"])
-def test_as_many_fits_in_tasks_as_there_are_threads_and_more(client: Client, data: Dataset, how: str) -> None:
+def test_as_many_fits_in_tasks_as_there_are_threads_and_more(client, data, how):
     call = (str(data.path), range(3), how)
     found = client.gather([client.submit(_fit_in_task, call[0], seed, how, pure=False) for seed in call[1]])
     alone = [distls.fit("sgd", data, executor="serial", seed=seed, passes=1).model.sha256 for seed in call[1]]
     assert found == [(digest, True) for digest in alone]
 
 
-def test_a_fit_in_a_callback_ends(client: Client, data: Dataset) -> None:
+def test_a_fit_in_a_callback_ends(client, data):
     """Dask has one thread for the callbacks of all clients, which then waits for the fit's own tasks."""
     found = queue.SimpleQueue[Any]()
 
-    def call(_done: Future) -> None:
+    def call(_done):
         found.put(distls.fit("sgd", data, client=client, passes=1).model.sha256)
 
     client.submit(int, pure=False).add_done_callback(call)
@@ -177,13 +168,13 @@ def test_a_fit_in_a_callback_ends(client: Client, data: Dataset) -> None:
 class _Scheduler:
     """What a scheduler answers, to be changed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.worker = {"status": "running", "memory_limit": 600 * MIB, "last_seen": 1.0, "nthreads": 1,
                        "metrics": {"memory": 492 * MIB}}  # fmt: skip
         self.events: list[Any] = [(0.0, {"worker": "tcp://b", "rss": 1})]
         self.processing = {"tcp://a": ["ours"]}
 
-    def ask(self, question: str, **_: object) -> Any:
+    def ask(self, question, **_):
         answers = {"identity": {"workers": {"tcp://a": dict(self.worker)}}, "events": self.events}
         return (answers | {"processing": self.processing}).get(question)
 
@@ -192,9 +183,7 @@ PAUSED, SPILLS, KILLED = "has paused and takes no tasks", "moves what it is sent
 
 
 @pytest.mark.parametrize("what", [PAUSED, SPILLS, KILLED])
-def test_a_worker_short_of_memory_is_named_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
-) -> None:
+def test_a_worker_short_of_memory_is_named_once(monkeypatch, caplog, what):
     monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.0)
     scheduler = _Scheduler()
     watch = WorkerWatch(scheduler.ask)
@@ -212,7 +201,7 @@ def test_a_worker_short_of_memory_is_named_once(
     assert ("570 MiB" if what == KILLED else "492 MiB of 600 MiB") in said
 
 
-def test_a_fit_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_says_what_it_waits_for(monkeypatch):
     clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(worker_watch, "time", clock)
     scheduler = _Scheduler()
@@ -233,22 +222,22 @@ class _Noting(SerialExecutor):
 
     sent = b""
 
-    def map(self, function: Any, items: Any, **options: Any) -> Any:
+    def map(self, function, items, **options):
         self.sent += pickle.dumps((function, list(items), options))
         return super().map(function, items, **options)
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         self.sent += pickle.dumps((function, items, options))
         return super().reduce(function, items, **options)
 
-    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+    def each_worker(self, function, item):
         self.sent += pickle.dumps((function, item))
         return super().each_worker(function, item)
 
 
 @pytest.mark.slow_cases("(sdca|bcd|cls)")
 @pytest.mark.parametrize("method", ["sgd", "sdca", "bcd", "cls"])
-def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
+def test_paths_travel_as_they_were_given(tmp_path, method):
     """What is a link here may be a mount elsewhere, where the file behind it is not."""
     (tmp_path / "behind").mkdir()
     (given := tmp_path / "given").symlink_to("behind")
@@ -273,7 +262,7 @@ def test_paths_travel_as_they_were_given(tmp_path: Path, method: str) -> None:
         *(("scheduler", name) for name in ("events", "get_task_status", "broadcast")),
     ],
 )
-def test_handlers_that_are_blocked_are_one_line(who: str, handler: str) -> None:
+def test_handlers_that_are_blocked_are_one_line(who, handler):
     """Also those that would be missed later, or without which a cluster tries again for ever."""
     with (
         dask.config.set({f"distributed.{who}.blocked-handlers": [handler]}),
@@ -284,7 +273,7 @@ def test_handlers_that_are_blocked_are_one_line(who: str, handler: str) -> None:
         list(executor_of(client=own).map(operator.getitem, [0], shared=[b"large" * SMALL]))
 
 
-def test_a_scheduler_that_does_not_say_who_it_is_is_one_line() -> None:
+def test_a_scheduler_that_does_not_say_who_it_is_is_one_line():
     with (
         dask.config.set({"distributed.scheduler.blocked-handlers": ["identity"]}),
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NOWHERE) as made,
@@ -293,9 +282,7 @@ def test_a_scheduler_that_does_not_say_who_it_is_is_one_line() -> None:
         remote_cluster.connect(made.scheduler.address)
 
 
-def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(
-    data: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(data, monkeypatch):
     monkeypatch.setattr(connection, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(dask_executor, "_ATTEMPTS", 2)
     options = {"threads_per_worker": 2, "processes": False, "resources": {"LARGE": 1}}
@@ -318,7 +305,7 @@ def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(
 
 
 @pytest.mark.slow
-def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path: Path) -> None:
+def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path):
     distls.generate("dense", tmp_path / "d", rows=400_000)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="600MiB", **NOWHERE) as made,
@@ -328,7 +315,7 @@ def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path: Path) -> N
         assert max(own.run(peak_rss).values()) < 0.7 * 600 * MIB
 
 
-def _fill(seconds: int) -> None:
+def _fill(seconds):
     Event("watched").wait()
     memory = bytearray(450 * MIB)
     threading.Event().wait(seconds)
@@ -336,9 +323,7 @@ def _fill(seconds: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
-    data: Dataset, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_is_killed_while_a_fit_waits_is_named(data, caplog, monkeypatch):
     options = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "600MiB"}
     with (
         dask.config.set(
@@ -349,7 +334,7 @@ def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
     ):
         look = WorkerWatch.look
 
-        def looked(watch: WorkerWatch, **given: Any) -> None:
+        def looked(watch, **given):
             look(watch, **given)
             Event("watched", client=own).set()
 
@@ -364,7 +349,7 @@ def test_a_worker_that_is_killed_while_a_fit_waits_is_named(
 
 
 @pytest.mark.slow
-def test_a_worker_of_another_zarr_is_refused_for_real(tmp_path: Path, data: Dataset) -> None:
+def test_a_worker_of_another_zarr_is_refused_for_real(tmp_path, data):
     (tmp_path / "other.py").write_text(
         "from importlib import metadata\n"
         "metadata.version = lambda name, own=metadata.version: '3.0.0' if name == 'zarr' else own(name)\n"
@@ -396,9 +381,7 @@ NAMED = {
 @pytest.mark.parametrize(
     "settings", [{P + k: v for k, v in HARMLESS.items()}, *({k: v} for k, v in NAMED.items())]
 )
-def test_settings_for_other_clusters_do_not_end_the_commands_own(
-    tmp_path: Path, data: Dataset, settings: dict[str, str]
-) -> None:
+def test_settings_for_other_clusters_do_not_end_the_commands_own(tmp_path, data, settings):
     command = [
         sys.executable,
         "-m",

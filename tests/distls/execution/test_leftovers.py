@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,7 +22,7 @@ if __name__ == "__main__":
 """
 
 
-def _start(script: Path, temporary: Path) -> subprocess.Popen[bytes]:
+def _start(script, temporary):
     process = subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,
@@ -35,27 +34,27 @@ def _start(script: Path, temporary: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def _left(temporary: Path) -> set[str]:
+def _left(temporary):
     """Return the folders of workers, schedulers and sockets."""
     kinds = ("worker-", "scheduler-", "pymp-")
     return {path.name for path in temporary.rglob("*-*") if path.is_dir() and path.name.startswith(kinds)}
 
 
-def _runs(process: psutil.Process) -> bool:
+def _runs(process):
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 @pytest.fixture
-def temporary() -> Iterator[Path]:
+def temporary():
     """A folder whose name is short: addresses of sockets are."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.mark.slow
-def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
+def test_the_folders_of_a_killed_driver_are_swept_at_the_next_start(tmp_path, temporary):
     """Fault: What a killed driver leaves among temporary files | Dask's scratch, sockets | nothing; swept at the
     next start, what is in use is not"""
     (tmp_path / "script.py").write_text(_CLUSTER)

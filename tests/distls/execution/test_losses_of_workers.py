@@ -5,13 +5,10 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing.process import BaseProcess
 from operator import getitem
-from pathlib import Path
 from threading import Event, Timer
-from typing import Any
 
 import dask
 import pytest
@@ -23,21 +20,20 @@ from helpers import SECONDS, wait_until
 from distls.execution.dask import connection as connections
 from distls.execution.dask import worker_watch
 from distls.execution.dask.connection import Connection, Lost
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.storage.errors import WorkerError
 
 
-def _pid(_item: object) -> int:
+def _pid(_item):
     return os.getpid()
 
 
-def _parent(_item: object) -> int:
+def _parent(_item):
     return os.getppid()
 
 
-def _kill_once(mark: Path, victims: list[int], item: int) -> int:
+def _kill_once(mark, victims, item):
     """Kill all workers, this one last, at the first call of all."""
     try:
         mark.touch(exist_ok=False)
@@ -50,7 +46,7 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_server", [False, True])
-def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
+def test_a_successor_is_forked_as_its_predecessor_was(with_server):
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
     executor = start_local(2)
     try:
@@ -70,13 +66,11 @@ def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(monkeypatch):
     executor = start_local(1)
     start, failures = BaseProcess.start, iter([EOFError("unexpected EOF"), ConnectionRefusedError(111, "no")])
 
-    def failing(process: BaseProcess) -> None:
+    def failing(process):
         for failure in failures:
             raise failure
         start(process)
@@ -91,17 +85,17 @@ def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
         executor.close()
 
 
-def _asked(executor: DaskExecutor, question: Callable[[object], Any]) -> set[Any]:
+def _asked(executor, question):
     return set(executor.each_worker(question, None).values())
 
 
-def _of_server(_item: object) -> bool:
+def _of_server(_item):
     return "distls.workers.forkserver_preload" in sys.modules
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", ["small", "large"])
-def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
+def test_workers_are_killed_with_the_process_that_forks_them(tmp_path, shared):
     """Fault: SIGKILL of all workers at once, with the process that they are forked from | in a task that shares
     little, and much | nothing"""
     executor = start_local(2)
@@ -117,12 +111,12 @@ def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, sha
         executor.close()
 
 
-def _settings(_item: object) -> dict[str, Any]:
+def _settings(_item):
     return dict(dask.config.get("distributed.worker.memory"))
 
 
 @pytest.mark.slow
-def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None:
+def test_a_successor_has_the_settings_of_its_predecessor(tmp_path):
     """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
     executor = start_local(2)
     try:
@@ -140,14 +134,12 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_be_started_again_are_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_workers_that_cannot_be_started_again_are_not_waited_for(monkeypatch, tmp_path):
     """Fault: Workers that cannot be started again | after the SIGKILL of all, no memory for processes | one line at
     once; `resume` continues"""
     executor = start_local(2)
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise OSError(12, "Cannot allocate memory")
 
     try:
@@ -164,7 +156,7 @@ def test_workers_that_cannot_be_started_again_are_not_waited_for(
 @pytest.mark.slow_cases("(map-.|reduce-2)$")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("call", ["map", "reduce"])
-def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
+def test_all_workers_are_killed_at_once(tmp_path, workers, call):
     """What is shared is small: nothing but the tasks is lost, and they were meant for workers that are no more.
 
     Fault: SIGKILL of all workers at once | in a task that shares little, one worker and two | nothing
@@ -185,12 +177,12 @@ def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str)
 _RELEASED = [Event(), Event(), Event()]
 
 
-def _until_released(number: int) -> bool:
+def _until_released(number):
     return _RELEASED[number].wait(SECONDS)
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
+def client():
     """A client of a worker in this process."""
     with (
         LocalCluster(
@@ -201,14 +193,12 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
-    monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
+def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(monkeypatch, client):
     there = Connection(client)
     futures = [there.submit("few", _until_released, number) for number in (0, 0, 1)]
     ask = there._lost_among
 
-    def ending(waiting: Iterable[Future], *given: Any) -> set[str]:
+    def ending(waiting, *given):
         found = ask(waiting, *given)
         _RELEASED[0].set()
         wait_until(lambda: all(future.done() for future in futures[:2]))
@@ -227,7 +217,7 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["each_worker", "reduce"])
-def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
+def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path, call):
     """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared.
 
     Fault: A stopped worker without a nanny is asked, or takes the weights | under a running scheduler | done by
@@ -249,9 +239,7 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -
             executor.close()
 
 
-def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
-    monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
+def test_a_worker_whose_death_is_not_noticed_yet_is_lost(monkeypatch, client):
     """The scheduler lists it for a moment longer than its connection lasts; errors of the task itself are raised."""
     there = Connection(client)
     (worker,) = there.threads()
@@ -264,7 +252,7 @@ def test_a_worker_whose_death_is_not_noticed_yet_is_lost(
         there.ask_each(str, 1)
 
 
-def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+def test_an_answer_that_is_cancelled_is_lost(monkeypatch, client):
     """As when the loop of the client ends, or the scheduler is restarted."""
 
     async def cancelled(_future: Future, _direct: object) -> None:
@@ -278,9 +266,7 @@ def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, cl
 
 
 @pytest.mark.slow
-def test_it_is_said_that_nothing_goes_on(
-    monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_is_said_that_nothing_goes_on(monkeypatch, client, caplog):
     there = Connection(client)
     _RELEASED[2].clear()
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
@@ -296,9 +282,7 @@ def test_it_is_said_that_nothing_goes_on(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_stopped_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_is_stopped_is_not_waited_for(monkeypatch, tmp_path):
     """Fault: A scheduler that is stopped (SIGSTOP) | before a round | one line after 120 s (1 s in the test);
     `resume` continues"""
     with cluster(tmp_path) as there:

@@ -2,11 +2,9 @@
 
 import pickle
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from distls.columns.sharding import add_columns
 from distls.execution import network
 from distls.execution.dask import connection as connections
 from distls.execution.dask import dask_executor
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.reduction_tasks import merge_parts
 from distls.execution.dask.remote_cluster import connect
@@ -32,14 +29,14 @@ from distls.training.fitting import fit
 
 
 @pytest.mark.parametrize("n_items", [1, 2, 3, 6, 11, 16, 21])
-def test_results_of_neighbours_are_counted_as_the_tree_merges_them(n_items: int) -> None:
+def test_results_of_neighbours_are_counted_as_the_tree_merges_them(n_items):
     for start, stop in combinations(range(n_items + 1), 2):
         nodes = run_group(lambda *_: None, None, range(start, stop), start, n_items, lambda *_: None)
         assert count_nodes((start, stop, ""), n_items) == len(nodes)
 
 
 @pytest.mark.parametrize("fan", [HUGE_FAN, LARGE_FAN])
-def test_a_merge_is_given_what_the_plan_says(fan: int) -> None:
+def test_a_merge_is_given_what_the_plan_says(fan):
     for slots, n_items in product((9, 16, 21, 50, 200, 300), (10, 50, 51, 64, 74, 100, 127, 200, 511, 777)):
         groups = group_items(n_items, ["there"] * slots)
         given = [sum(count_nodes(each, n_items) for each in some)
@@ -49,7 +46,7 @@ def test_a_merge_is_given_what_the_plan_says(fan: int) -> None:
         assert max(given) + fan.bit_length() == held
 
 
-def test_what_a_worker_is_given_to_merge_stays_as_it_is() -> None:
+def test_what_a_worker_is_given_to_merge_stays_as_it_is():
     items = range(6)
     parts = [
         run_group(wide, None, items[a:b], a, 6, add) for a, b in ((0, 1), (1, 2), (2, 4), (4, 5), (5, 6))
@@ -67,7 +64,7 @@ def test_what_a_worker_is_given_to_merge_stays_as_it_is() -> None:
 
 
 @pytest.fixture(scope="module", params=[1, 5, 8])
-def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
+def workers(request):
     """Threads of one process."""
     executor = start_local(request.param, processes=False)
     yield executor
@@ -77,7 +74,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[DaskExecutor]:
 _MERGE, _GIVEN = merge_parts, list[int]()
 
 
-def _noted(n_items: int, merge: Any, parts: list[Any]) -> Any:
+def _noted(n_items, merge, parts):
     """Merge twice, as when a result is lost, and note how many parts there were."""
     _GIVEN.append(len(parts))
     first = pickle.dumps(_MERGE(n_items, merge, parts))
@@ -88,7 +85,7 @@ def _noted(n_items: int, merge: Any, parts: list[Any]) -> Any:
 
 
 @pytest.fixture(params=["large", "huge"])
-def given_to_merge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def given_to_merge(request, monkeypatch):
     """Have workers in this process merge results of any size and number; return how many parts each merge had."""
     monkeypatch.setattr(network, "SMALL", 0)
     monkeypatch.setattr(network, "_HUGE", 0 if request.param == "huge" else network._HUGE)
@@ -99,9 +96,7 @@ def given_to_merge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("n_items", [1, 2, 3, 7, 8, 13, 64])
-def test_the_tree_has_one_shape_wherever_it_is_merged(
-    workers: DaskExecutor, given_to_merge: list[int], n_items: int
-) -> None:
+def test_the_tree_has_one_shape_wherever_it_is_merged(workers, given_to_merge, n_items):
     expected = SerialExecutor().reduce(word_of, range(n_items), merge=join_words)
     assert workers.reduce(word_of, range(n_items), merge=join_words) == expected
     # every group but one is merged into another; one group's results, if they are more than one, by the driver
@@ -111,7 +106,7 @@ def test_the_tree_has_one_shape_wherever_it_is_merged(
 _DONE = list[int]()
 
 
-def _slow_but_the_first(_shared: object, item: int) -> str:
+def _slow_but_the_first(_shared, item):
     _DONE.append(item)
     time.sleep(0.4 * (item > 0))
     return str(item)
@@ -119,9 +114,7 @@ def _slow_but_the_first(_shared: object, item: int) -> str:
 
 @pytest.mark.parametrize("workers", [5], indirect=True)
 @pytest.mark.parametrize("given_to_merge", ["large"], indirect=True)
-def test_merges_that_wait_for_a_slow_task_are_not_taken_for_lost(
-    workers: DaskExecutor, given_to_merge: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merges_that_wait_for_a_slow_task_are_not_taken_for_lost(workers, given_to_merge, monkeypatch):
     monkeypatch.setattr(connections, "CHECK_SECONDS", 0.05)
     _DONE.clear()
     expected = SerialExecutor().reduce(word_of, range(5), merge=join_words)
@@ -130,10 +123,8 @@ def test_merges_that_wait_for_a_slow_task_are_not_taken_for_lost(
 
 
 @pytest.mark.parametrize("workers", [5], indirect=True)
-def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(
-    workers: DaskExecutor, given_to_merge: list[int]
-) -> None:
-    def failing(_shared: object, item: int) -> int:
+def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(workers, given_to_merge):
+    def failing(_shared, item):
         time.sleep(0.1 * (item == 4))
         return 1 // (4 - item)
 
@@ -143,7 +134,7 @@ def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(
 
 
 # What a method needs to have lanes, and a few rounds.
-PARAMS: dict[str, dict[str, Any]] = {
+PARAMS = {
     "adaline": {},
     "c-adaline": {},
     "csgd": {},
@@ -157,7 +148,7 @@ LANES = {"mcid", "ovr-pegasos", "ovr-logistic", "sgd", "asgd", "svmsgd2", "sgdqn
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     x, y = labelled_rows(300, 40, 4)
     path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=20).path
     add_columns(path, shard_size=500)
@@ -166,12 +157,10 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.fast_cases("^[58]-large-(mcid|gls|bcd|sdca)")
 @pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_has_the_bits_of_one_process(
-    workers: DaskExecutor, given_to_merge: list[int], train: Path, method: str
-) -> None:
+def test_every_method_has_the_bits_of_one_process(workers, given_to_merge, train, method):
     """Sums of least squares, averages of lanes, changes of columns: whatever is merged, and by whom."""
     params = PARAMS.get(method, {"alpha": 1e-2}) | ({"lanes": 8} if method in LANES else {})
-    limits: dict[str, Any] = {} if method in ("cls", "stagewise", "ovr-sdca") else {"passes": 2}
+    limits = {} if method in ("cls", "stagewise", "ovr-sdca") else {"passes": 2}
     serial = fit(method, train, params=params, **limits).model
     model = fit(method, train, params=params, executor=workers, **limits).model
     assert model.sha256 == serial.sha256
@@ -183,7 +172,7 @@ SLOTS = 512
 
 
 @contextmanager
-def _connected(workers: int, threads: int) -> Iterator[DaskExecutor]:
+def _connected(workers, threads):
     """Yield an executor on worker processes that are another's, as if they were on other machines."""
     owner = start_local(workers, threads)
     try:
@@ -195,7 +184,7 @@ def _connected(workers: int, threads: int) -> Iterator[DaskExecutor]:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[DaskExecutor]:
+def processes():
     """Worker processes of many threads."""
     with _connected(8, SLOTS // 8) as executor:
         yield executor
@@ -203,9 +192,7 @@ def processes() -> Iterator[DaskExecutor]:
 
 @pytest.mark.slow_cases("512")
 @pytest.mark.parametrize("lanes", [8, 64, SLOTS])
-def test_the_driver_sends_one_model_and_gets_one_whatever_the_lanes(
-    processes: DaskExecutor, monkeypatch: pytest.MonkeyPatch, lanes: int
-) -> None:
+def test_the_driver_sends_one_model_and_gets_one_whatever_the_lanes(processes, monkeypatch, lanes):
     sent, got = list[int](), list[int]()
     write, read = tcp.TCP.write, tcp.from_frames
 
@@ -227,9 +214,7 @@ def test_the_driver_sends_one_model_and_gets_one_whatever_the_lanes(
         assert [size // shared.nbytes for size in messages if size >= shared.nbytes] == [1]
 
 
-def test_slices_of_what_is_shared_go_to_workers_side_by_side(
-    processes: DaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slices_of_what_is_shared_go_to_workers_side_by_side(processes, monkeypatch):
     sent = list[int]()
     write = tcp.TCP.write
 
@@ -249,9 +234,7 @@ def test_slices_of_what_is_shared_go_to_workers_side_by_side(
 
 @pytest.mark.slow_cases("(11|all)")
 @pytest.mark.parametrize(("number", "killed"), [(1, "one"), (11, "one"), (11, "all")])
-def test_a_worker_is_killed_in_mid_merge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, killed: str
-) -> None:
+def test_a_worker_is_killed_in_mid_merge(tmp_path, monkeypatch, number, killed):
     """Fault: SIGKILL of a worker, and of all | while it merges what others have returned, and the last such merge |
     nothing | bits"""
     # in four slices, each of which a worker may be the last to hold

@@ -1,7 +1,6 @@
 """What is looked at when workers of a running cluster are met: processors that would round differently, silence."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from distributed import Client, LocalCluster
@@ -12,7 +11,7 @@ from distls.workers.compilation.processor import processor
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
+def client():
     """A client of two workers in this process."""
     with (
         LocalCluster(n_workers=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -21,9 +20,7 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def test_a_worker_with_another_processor_is_named_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, client: Client
-) -> None:
+def test_a_worker_with_another_processor_is_named_once(monkeypatch, caplog, client):
     first, second = sorted(client.nthreads())
     check = remote._NewWorkers()
     check(client, [first])
@@ -38,11 +35,11 @@ def test_a_worker_with_another_processor_is_named_once(
     ]
 
 
-def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def _said(caplog):
     return [record.getMessage() for record in caplog.records if record.name == remote.__name__]
 
 
-def test_processors_are_told_apart_by_their_features(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_are_told_apart_by_their_features(monkeypatch):
     names = set()
     for name, features in [("znver9", "+fma,+avx2"), ("znver9", "-fma,+avx2"), ("generic", "+fma,+avx2")]:
         monkeypatch.setattr("numba.config.CPU_NAME", name)
@@ -52,7 +49,7 @@ def test_processors_are_told_apart_by_their_features(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+def test_a_worker_that_does_not_answer_is_one_line(monkeypatch, client):
     monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(remote, "processor", lambda: time.sleep(2))
     (worker, *_) = client.nthreads()

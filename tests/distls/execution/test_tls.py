@@ -5,9 +5,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -22,7 +20,7 @@ from distls.storage.errors import ParameterError
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(tmp_path_factory):
     """Files with a good certificate and key, and with all that they are confused with."""
     folder = tmp_path_factory.mktemp("tls")
     made, other = Security.temporary(), Security.temporary()
@@ -66,24 +64,24 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
     ],
 )
-def test_what_cannot_be_used_is_named(files: dict[str, Path], changed: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_used_is_named(files, changed, message):
     named = {"ca": "ca", "cert": "cert", "key": "key"} | changed
     with pytest.raises(ParameterError) as caught:
         certificates_of(*(None if name is None else files[name] for name in named.values()))
     assert str(caught.value) == message.format(**files)
 
 
-def test_paths_are_made_absolute(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_made_absolute(files, monkeypatch):
     monkeypatch.chdir(files["folder"])
     made = certificates_of(Path("ca"), Path("cert"), Path("key"))
     assert made == Certificates(files["ca"], files["cert"], files["key"])
 
 
-def test_no_option_is_no_certificate() -> None:
+def test_no_option_is_no_certificate():
     assert certificates_of(None, None, None) is None
 
 
-def test_certificates_that_nothing_would_use_are_refused(files: dict[str, Path]) -> None:
+def test_certificates_that_nothing_would_use_are_refused(files):
     with pytest.raises(ParameterError, match="go with --scheduler; a cluster of this command's own"):
         ClusterOptions(certificates=Certificates(files["ca"], files["cert"], files["key"]))
 
@@ -122,16 +120,14 @@ def test_certificates_that_nothing_would_use_are_refused(files: dict[str, Path])
         ),
     ],
 )
-def test_clusters_that_are_refused(
-    files: dict[str, Path], tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_clusters_that_are_refused(files, tmp_path, options, message):
     tmp_path.chmod(0o755)
     known = files | {"open": tmp_path}
     result = distls("cluster", *(option.format(**known) for option in options))
     assert result == (2, "", f"distls: {message.format(**known)}\n")
 
 
-def test_a_folder_of_before_serves_and_stays(tmp_path: Path) -> None:
+def test_a_folder_of_before_serves_and_stays(tmp_path):
     tmp_path.chmod(0o700)
     with private_files(tmp_path, {"key.pem": "secret"}) as paths:
         assert paths == {"key.pem": tmp_path / "key.pem"}
@@ -141,11 +137,11 @@ def test_a_folder_of_before_serves_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def plain() -> Iterator[str]:
+def plain():
     """Yield where somebody greets in plain text whoever comes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
+        def serve():
             with contextlib.suppress(OSError):
                 while True:
                     with server.accept()[0] as connection:
@@ -156,9 +152,7 @@ def plain() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_who_does_not_speak_tls_is_told_apart_from_who_is_not_there(
-    files: dict[str, Path], plain: str
-) -> None:
+def test_who_does_not_speak_tls_is_told_apart_from_who_is_not_there(files, plain):
     made = Certificates(files["ca"], files["cert"], files["key"])
     assert why_refused(f"tls://{plain}", made) == "it does not speak TLS"
     assert why_refused(f"tcp://{plain}", None) is None
@@ -169,9 +163,7 @@ def test_who_does_not_speak_tls_is_told_apart_from_who_is_not_there(
         assert why_refused(f"tcp://{nobody}", None) is None
 
 
-def test_without_what_makes_certificates_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_what_makes_certificates_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     result = distls("cluster", "--tls")
     assert result[:2] == (2, "")
@@ -181,7 +173,7 @@ def test_without_what_makes_certificates_one_line_says_what_to_install(
     )
 
 
-def test_every_command_that_takes_a_scheduler_takes_certificates() -> None:
+def test_every_command_that_takes_a_scheduler_takes_certificates():
     options = {
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in cli.commands.items()
@@ -194,9 +186,7 @@ def test_every_command_that_takes_a_scheduler_takes_certificates() -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "ws://127.0.0.1:9"])
-def test_an_address_without_encryption_is_refused_with_certificates(
-    files: dict[str, Path], tmp_path: Path, address: str
-) -> None:
+def test_an_address_without_encryption_is_refused_with_certificates(files, tmp_path, address):
     tls = [part for name in ("ca", "cert", "key") for part in (f"--tls-{name}", str(files[name]))]
     result = distls("generate", "rcv1-4", tmp_path / "data", "--scheduler", address, *tls)
     assert result[:2] == (2, "")
@@ -206,7 +196,7 @@ def test_an_address_without_encryption_is_refused_with_certificates(
     )
 
 
-def test_encryption_without_certificates_names_the_options(tmp_path: Path) -> None:
+def test_encryption_without_certificates_names_the_options(tmp_path):
     result = distls("generate", "rcv1-4", tmp_path / "data", "--scheduler", "tls://127.0.0.1:9")
     assert result[:2] == (2, "")
     assert result.err == (

@@ -8,12 +8,13 @@ import warnings
 import numpy as np
 import pytest
 import zarr
-from click.testing import CliRunner
+from helpers import distls as command
+from helpers import printed
 from ingest_helpers import make_documents, make_text, write_json, write_plain
 
 import distls
 import distls.ingestion.adhoc_dataset
-from distls.cli import cli, support
+from distls.cli import support
 from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats.format_registry import format_names
 from distls.storage.dataset.dataset import open_dataset
@@ -76,21 +77,17 @@ def test_predictions_of_source_files_have_the_bits_of_those_of_a_dataset(place, 
 
 def test_the_command_line(place, tmp_path):
     expected = predicted(place, tmp_path / "a.csv", place / "test")
-    halves = [str(place / "half.txt"), str(place / "rest.txt")]
     out = tmp_path / "b.csv"
-    ran = CliRunner().invoke(cli, ["predict", str(place / "run"), *halves, str(out), "--quiet"])
-    assert (ran.exit_code, ran.output) == (0, "")
+    ran = command("predict", place / "run", place / "half.txt", place / "rest.txt", out, "--quiet")
+    assert ran == (0, "", "")
     assert scores_of(out) == expected
     one, other = (
-        CliRunner().invoke(cli, ["evaluate", str(place / "run"), str(place / name), "--json"]).stdout
+        json.loads(printed("evaluate", place / "run", place / name, "--json"))
         for name in ("test", "test.tsv")
     )
-    assert json.loads(one) == json.loads(other)
-    ran = CliRunner().invoke(
-        cli, ["predict", str(place / "run"), str(place / "test"), str(tmp_path / "c.csv"), "--labelled"]
-    )
-    assert ran.exit_code == 2
-    assert "labelled is for source files" in ran.stderr
+    assert one == other
+    ran = command("predict", place / "run", place / "test", tmp_path / "c.csv", "--labelled")
+    assert (ran.code, "labelled is for source files" in ran.err) == (2, True)
 
 
 def test_formats_are_those_of_ingest():
@@ -234,9 +231,9 @@ def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
 
 def test_notices_of_the_ingest_are_lines_on_stderr(ranked, tmp_path):
     def run(*arguments):
-        ran = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-        assert (ran.exit_code, ran.exception) == (0, None)
-        return ran.stdout, ran.stderr
+        code, out, error = command(*arguments)
+        assert code == 0
+        return out, error
 
     notes = f"note: {QIDS}\n"
     expected, error = run("evaluate", ranked / "run", ranked / "test", "--json")
@@ -253,9 +250,9 @@ def test_notices_of_the_ingest_are_lines_on_stderr(ranked, tmp_path):
 
 def test_a_refusal_is_one_line_without_notices(ranked, tmp_path):
     (tmp_path / "a.svm").write_text("1 qid:1 1:1\n77 qid:1 2:1\n")
-    ran = CliRunner().invoke(cli, ["evaluate", str(ranked / "run"), str(tmp_path / "a.svm")])
-    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert "has 1 class (77; 1 row) that is not among the" in ran.stderr
+    ran = command("evaluate", ranked / "run", tmp_path / "a.svm")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "has 1 class (77; 1 row) that is not among the" in ran.err
 
 
 def test_refusals(place, tmp_path):

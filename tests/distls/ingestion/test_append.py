@@ -3,16 +3,13 @@
 import errno
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner
+from helpers import printed
 
 import distls
-from distls.cli import cli
 from distls.storage.dataset.extension import _link_file
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 
@@ -21,7 +18,7 @@ X, Y = RNG.normal(size=(90, 5)).round(3), RNG.integers(0, 3, 90)
 PLAIN = {"shuffle": False, "row_numbers": False}
 
 
-def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path:
+def table(path, rows, names="abcde", **columns):
     """Write a CSV file of these rows."""
     head = [*names, "y", *columns]
     lines = [
@@ -32,17 +29,15 @@ def table(path: Path, rows: slice, names: str = "abcde", **columns: Any) -> Path
     return path
 
 
-def rows_of(path: Path) -> Any:
+def rows_of(path):
     return distls.to_arrays(path)
 
 
 @pytest.mark.parametrize("failing", ["locked", "extend"])
-def test_a_disk_that_fails_is_one_line_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_a_disk_that_fails_is_one_line_that_says_what_to_do(tmp_path, monkeypatch, failing):
     distls.ingest(X, tmp_path / "d", y=Y)
 
-    def fail(*_: Any) -> Any:
+    def fail(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "d" / "x"))
 
     monkeypatch.setattr(f"distls.ingestion.append.{failing}", fail)
@@ -50,7 +45,7 @@ def test_a_disk_that_fails_is_one_line_that_says_what_to_do(
         distls.append(tmp_path / "d", X[:9] + 1, y=Y[:9])
 
 
-def test_what_a_killed_call_had_half_removed_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_call_had_half_removed_is_removed(tmp_path):
     distls.ingest(X[:50], tmp_path / "d", y=Y[:50])
     distls.ingest(X[50:], tmp_path / "d/.append", y=Y[50:])
     (tmp_path / "d/.append/zarr.json").unlink()
@@ -60,9 +55,9 @@ def test_what_a_killed_call_had_half_removed_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr", "continuous", "multilabel", "weighted"])
-def test_the_bits_are_those_of_one_ingest(tmp_path: Path, layout: str) -> None:
-    x: Any = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X
-    y: Any = Y
+def test_the_bits_are_those_of_one_ingest(tmp_path, layout):
+    x = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X
+    y = Y
     if layout == "continuous":
         y = X @ np.ones((5, 2))
     if layout == "multilabel":
@@ -70,7 +65,7 @@ def test_the_bits_are_those_of_one_ingest(tmp_path: Path, layout: str) -> None:
     weight = np.linspace(1, 2, 90) if layout == "weighted" else None
     given = {**PLAIN, "target": "continuous"} if layout == "continuous" else PLAIN
 
-    def part(rows: slice) -> dict[str, Any]:
+    def part(rows):
         return {"y": y[rows], "sample_weight": None if weight is None else weight[rows]}
 
     distls.ingest(x, tmp_path / "whole", **part(slice(None)), **given)
@@ -83,7 +78,7 @@ def test_the_bits_are_those_of_one_ingest(tmp_path: Path, layout: str) -> None:
     assert len(made) == 1
 
 
-def test_partitions_are_linked_and_the_last_is_filled(tmp_path: Path) -> None:
+def test_partitions_are_linked_and_the_last_is_filled(tmp_path):
     data = tmp_path / "d"
     distls.ingest(X[:50], data, y=Y[:50], partition_size=600, **PLAIN)
     before = distls.open_dataset(data)
@@ -101,7 +96,7 @@ def test_partitions_are_linked_and_the_last_is_filled(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if "append" in path.name or "partial" in path.name]
 
 
-def test_origins_are_linked_once_there_are_several_files(tmp_path: Path) -> None:
+def test_origins_are_linked_once_there_are_several_files(tmp_path):
     data, source = (
         tmp_path / "d",
         [table(tmp_path / f"{k}.csv", slice(30 * k, 30 * k + 30)) for k in range(3)],
@@ -115,13 +110,12 @@ def test_origins_are_linked_once_there_are_several_files(tmp_path: Path) -> None
         # the first files have no numbers of files, which all need afterwards
         assert any(linked) == all(linked[:-1]) == (number == 2)
     opened = distls.open_dataset(data)
-    assert opened.origins is not None
     rows = [opened.origins.read(index) for index in range(len(opened))]
     assert [*np.concatenate([each.rows for each in rows])] == [*range(30)] * 3
     assert [*np.concatenate([each.files for each in rows])] == [0] * 30 + [1] * 30 + [2] * 30
 
 
-def test_transforms_classes_and_origins_go_on(tmp_path: Path) -> None:
+def test_transforms_classes_and_origins_go_on(tmp_path):
     ids = [f"r{i}" for i in range(90)]
     first = table(tmp_path / "1.csv", slice(40), id=ids)
     options = {"label_column": "y", "id_column": "id", "transform": "standardize", "shuffle": False}
@@ -139,17 +133,14 @@ def test_transforms_classes_and_origins_go_on(tmp_path: Path) -> None:
     # as the recorded transforms make them
     distls.ingest(second, tmp_path / "e", like=tmp_path / "d", shuffle=False)
     assert np.array_equal(rows_of(tmp_path / "d")[0][40:], rows_of(tmp_path / "e")[0])
-    assert data.origins is not None
     sources = data.origins.read(0)
-    assert sources.ids is not None
-    assert sources.files is not None
     assert data.origins.facts.files == ["1.csv", "2.csv"]
     assert sources.ids.texts() == ids
     assert [*sources.files] == [0] * 40 + [1] * 50
     assert [*sources.rows] == [*range(40), *range(50)]
 
 
-def test_the_same_rows_are_refused_unless_asked(tmp_path: Path) -> None:
+def test_the_same_rows_are_refused_unless_asked(tmp_path):
     data = tmp_path / "d"
     first, second = table(tmp_path / "1.csv", slice(40)), table(tmp_path / "2.csv", slice(40, 90))
     distls.ingest(first, data, label_column="y")
@@ -162,7 +153,7 @@ def test_the_same_rows_are_refused_unless_asked(tmp_path: Path) -> None:
     assert distls.open_dataset(data).meta.n_rows == 140
 
 
-def test_refusals_leave_the_data_as_they_were(tmp_path: Path) -> None:
+def test_refusals_leave_the_data_as_they_were(tmp_path):
     data = tmp_path / "d"
     distls.ingest(table(tmp_path / "1.csv", slice(40)), data, label_column="y")
     before = distls.open_dataset(data).fingerprint
@@ -183,7 +174,7 @@ def test_refusals_leave_the_data_as_they_were(tmp_path: Path) -> None:
     assert not (data / ".append").exists()
 
 
-def test_column_shards_are_of_the_rows_before(tmp_path: Path) -> None:
+def test_column_shards_are_of_the_rows_before(tmp_path):
     data = tmp_path / "d"
     distls.ingest(X[:50], data, y=Y[:50], columns=True)
     report = distls.append(data, X[50:], y=Y[50:])
@@ -191,19 +182,17 @@ def test_column_shards_are_of_the_rows_before(tmp_path: Path) -> None:
     assert distls.open_dataset(data).columns is None
 
 
-def test_rows_of_another_time_are_told(tmp_path: Path) -> None:
+def test_rows_of_another_time_are_told(tmp_path):
     data = tmp_path / "d"
     x = RNG.normal(size=(4000, 2))
     distls.ingest(x, data, y=np.arange(4000) % 2)
     distls.append(data, x + 1, y=np.r_[np.zeros(3999, int), 1], partition_size=8000)
     measured = distls.open_dataset(data).exchangeability
-    assert measured is not None
-    assert measured.labels is not None
     assert measured.labels.times_chance > 1
 
 
-def test_files_are_copied_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_link(*given: object) -> None:
+def test_files_are_copied_where_there_are_no_links(tmp_path, monkeypatch):
+    def no_link(*given):
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", no_link)
@@ -212,12 +201,9 @@ def test_files_are_copied_where_there_are_no_links(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "b").read_text() == "x"
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(tmp_path):
     first, second = table(tmp_path / "1.csv", slice(40)), table(tmp_path / "2.csv", slice(40, 90))
-    run = CliRunner().invoke
-    assert run(cli, ["ingest", str(first), str(tmp_path / "d"), "--label-column", "y"]).exit_code == 0
-    ended = run(cli, ["append", str(tmp_path / "d"), str(second), "--quiet"])
-    assert ended.exit_code == 0
-    assert "90 rows" in ended.stdout
+    printed("ingest", first, tmp_path / "d", "--label-column", "y")
+    assert "90 rows" in printed("append", tmp_path / "d", second, "--quiet")
     stored = json.loads((tmp_path / "d" / "zarr.json").read_text())["attributes"]
     assert len(stored["appended"]) == 2

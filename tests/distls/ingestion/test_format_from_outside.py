@@ -3,12 +3,11 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from helpers import printed
 
 import distls
 from distls.cli import cli
@@ -16,18 +15,17 @@ from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats import format_registry
 from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.ingest import ingest
-from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option
-from distls.ingestion.request.like import Like, description_of
-from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.like import description_of
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
 from distls.ingestion.request.source_start import start_of
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
+from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
+from distls.workers.ingestion.records.record_batch import ReadOptions
 from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
 
 # -- the file of the workers -----------------------------------------------------------------------------
@@ -43,9 +41,7 @@ class NumbersReadOptions(ReadOptions):
     width: int = 0
 
 
-def number_blocks(
-    item: TextItem, options: NumbersReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
+def number_blocks(item, options, progress, block_bytes):
     """Yield the rows of a file; a row is a line."""
     with item.file.open() as file:
         lines = file.read().split(b"\n")[:-1]
@@ -53,7 +49,7 @@ def number_blocks(
         yield _block(first, lines[first : first + _BLOCK_ROWS], options)
 
 
-def _block(first: int, lines: list[bytes], options: NumbersReadOptions) -> RowBlock:
+def _block(first, lines, options):
     rows, faults = np.zeros((len(lines), 1 + options.width)), {}
     for number, line in enumerate(lines):
         values = json.loads(line)
@@ -83,12 +79,10 @@ class NumbersFormat(Format[NumbersOptions]):
     name = "numbers"
     options = NumbersOptions
 
-    def recognises(self, start: SourceStart) -> bool:
+    def recognises(self, start):
         return start.content.startswith(b"[")
 
-    def plan(
-        self, files: Sequence[SourceFile], read: NumbersOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files, read, options, like):
         unit = description_of(like).get("unit", 1.0) if read.unit is None else read.unit
         width = len(json.loads(start_of(files[0]).split(b"\n")[0])) - 1
         return SourcePlan(
@@ -116,7 +110,7 @@ def registered():
     format_registry._FORMATS.update(known)
 
 
-def rows_of(seed: int, n_rows: int = 300) -> np.ndarray:
+def rows_of(seed, n_rows=300):
     random = np.random.default_rng(seed)
     x = random.integers(-50, 50, (n_rows, 4)) / 4
     y = (x @ [1.0, -2.0, 0.5, 1.0] > 0).astype(float)
@@ -198,9 +192,7 @@ def test_its_options_are_its_own(tmp_path, sources):
 
 
 def test_the_command_line_has_it_too(tmp_path, sources):
-    shown = CliRunner().invoke(cli, ["ingest", "--help"]).stdout
-    assert "--unit FACTOR" in shown
-    arguments = [str(sources[0]), str(tmp_path / "d"), "--format", "numbers", "--unit", "0.5"]
-    ran = CliRunner().invoke(cli, ["ingest", *arguments, "--executor", "serial", "--no-shuffle", "--quiet"])
-    assert ran.exit_code == 0, ran.stderr
+    assert "--unit FACTOR" in printed("ingest", "--help")
+    arguments = [sources[0], tmp_path / "d", "--format", "numbers", "--unit", "0.5"]
+    printed("ingest", *arguments, "--executor", "serial", "--no-shuffle", "--quiet")
     assert math.isclose(float(read_all(tmp_path / "d")[0][0, 0]), rows_of(0)[0, 1] / 2)

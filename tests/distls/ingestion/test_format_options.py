@@ -133,5 +133,5 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a\rb", "a\nb", "x" * 200_000])
-def test_a_name_that_is_no_line_of_csv_is_one_name(name: str) -> None:
+def test_a_name_that_is_no_line_of_csv_is_one_name(name):
     assert column_list(name) == (name,)

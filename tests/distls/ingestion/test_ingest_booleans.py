@@ -1,7 +1,5 @@
 """Booleans of CSV and Parquet: one meaning, also for data sets in which they are categories."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,21 +18,21 @@ _AGES = [[age] for age in _AGE]
 _OPTIONS = {"label_column": "y", "shuffle": False}
 
 
-def _csv(path: Path, owner: list[object]) -> Path:
+def _csv(path, owner):
     lines = ["owner,age,y", *(f"{o},{a},{k % 2}" for k, (o, a) in enumerate(zip(owner, _AGE, strict=True)))]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 @pytest.fixture
-def parquet(tmp_path: Path) -> Path:
+def parquet(tmp_path):
     columns = {"owner": _OWNER, "age": _AGE, "y": [k % 2 for k in range(4)]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     return tmp_path / "a.parquet"
 
 
 @pytest.mark.parametrize("spelled", ["True False", "true false", "TRUE FALSE", '"True" "False"'])
-def test_csv_gives_what_parquet_gives(tmp_path: Path, parquet: Path, spelled: str) -> None:
+def test_csv_gives_what_parquet_gives(tmp_path, parquet, spelled):
     yes, no = spelled.split()
     source = _csv(tmp_path / "a.csv", [yes if own else no for own in _OWNER])
     ingest(source, tmp_path / "c", **_OPTIONS)
@@ -49,7 +47,7 @@ def test_csv_gives_what_parquet_gives(tmp_path: Path, parquet: Path, spelled: st
     assert open_dataset(tmp_path / "like-c").meta.n_features == 2
 
 
-def test_categories_of_csv_are_found_in_parquet(tmp_path: Path, parquet: Path) -> None:
+def test_categories_of_csv_are_found_in_parquet(tmp_path, parquet):
     source = _csv(tmp_path / "a.csv", [*_OWNER])
     ingest(source, tmp_path / "c", categorical="owner", **_OPTIONS)
     assert open_dataset(tmp_path / "c").feature_names() == ["owner=False", "owner=True", "age"]
@@ -57,14 +55,14 @@ def test_categories_of_csv_are_found_in_parquet(tmp_path: Path, parquet: Path) -
     assert np.array_equal(read_all(tmp_path / "like")[0], read_all(tmp_path / "c")[0])
 
 
-def test_another_word_makes_a_category(tmp_path: Path) -> None:
+def test_another_word_makes_a_category(tmp_path):
     ingest(_csv(tmp_path / "a.csv", [True, False, "maybe", True]), tmp_path / "d", **_OPTIONS)
     named = ["owner=False", "owner=True", "owner=maybe", "age"]
     assert open_dataset(tmp_path / "d").feature_names() == named
 
 
 @pytest.mark.parametrize("spelled", ["True False", "true false", "TRUE FALSE", "1 0"])
-def test_labels_are_the_same_truths_in_every_file(tmp_path: Path, spelled: str) -> None:
+def test_labels_are_the_same_truths_in_every_file(tmp_path, spelled):
     yes, no = spelled.split()
     pq.write_table(pa.table({"age": _AGE, "owner": _OWNER}), tmp_path / "a.parquet")
     rows = [f"{yes if own else no},{age}" for own, age in zip(_OWNER, _AGE, strict=True)]
@@ -82,7 +80,7 @@ def test_labels_are_the_same_truths_in_every_file(tmp_path: Path, spelled: str) 
             assert np.array_equal(y, expected[1])
 
 
-def test_truths_are_not_taken_for_numbers_of_other_classes(tmp_path: Path) -> None:
+def test_truths_are_not_taken_for_numbers_of_other_classes(tmp_path):
     ingest(pd.DataFrame({"age": range(6), "y": [0, 1, 2, 0, 1, 2]}), tmp_path / "d", label_column="y")
     (tmp_path / "a.csv").write_text("age,y\n1,FALSE\n2,TRUE\n")
     with pytest.raises(MismatchError, match="is a word"):
@@ -90,7 +88,7 @@ def test_truths_are_not_taken_for_numbers_of_other_classes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("word", ["tru", "truer", "falso", "False!"])
-def test_what_is_nearly_a_boolean_is_none(tmp_path: Path, word: str) -> None:
+def test_what_is_nearly_a_boolean_is_none(tmp_path, word):
     ingest(_csv(tmp_path / "a.csv", [*_OWNER]), tmp_path / "c", **_OPTIONS)
     with pytest.raises(BadInputError, match=word):
         ingest(_csv(tmp_path / "b.csv", [True, word, True, False]), tmp_path / "d", like=tmp_path / "c")

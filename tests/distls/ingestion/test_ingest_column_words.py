@@ -1,7 +1,5 @@
 """Columns of hashed text have their most frequent word as name, where that is asked for."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -17,14 +15,14 @@ TEXTS = [
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("".join(f"{'ham' if k % 2 else 'spam'}\t{text}\n" for k, text in enumerate(TEXTS)))
     return path
 
 
 @pytest.mark.parametrize("ngrams", ["1,1", "1,2"])
-def test_each_column_has_a_word_that_is_hashed_to_it(source: Path, tmp_path: Path, ngrams: str) -> None:
+def test_each_column_has_a_word_that_is_hashed_to_it(source, tmp_path, ngrams):
     distls.ingest(source, tmp_path / "d", format="text", n_features=2**12, ngrams=ngrams, keep_words=True)
     data = open_dataset(tmp_path / "d")
     names = data.feature_names()
@@ -41,12 +39,12 @@ def test_each_column_has_a_word_that_is_hashed_to_it(source: Path, tmp_path: Pat
     assert sum(not name.startswith("#") for name in names) == len(used)
 
 
-def test_of_the_words_of_a_column_the_most_frequent_or_the_first(source: Path, tmp_path: Path) -> None:
+def test_of_the_words_of_a_column_the_most_frequent_or_the_first(source, tmp_path):
     distls.ingest(source, tmp_path / "d", format="text", n_features=1, keep_words=True)
     assert open_dataset(tmp_path / "d").feature_names() == ["cheap"]
 
 
-def test_words_survive_min_count_and_reach_the_model(source: Path, tmp_path: Path) -> None:
+def test_words_survive_min_count_and_reach_the_model(source, tmp_path):
     distls.ingest(source, tmp_path / "d", format="text", n_features=2**12, min_count=6, keep_words=True)
     names = open_dataset(tmp_path / "d").feature_names()
     assert sorted(names) == ["agenda", "cheap", "meeting", "monday", "pills", "the"]
@@ -58,7 +56,7 @@ def test_words_survive_min_count_and_reach_the_model(source: Path, tmp_path: Pat
     assert model.predict(["cheap pills", "the meeting"]).tolist() == ["spam", "ham"]
 
 
-def test_without_it_nothing_is_kept(source: Path, tmp_path: Path) -> None:
+def test_without_it_nothing_is_kept(source, tmp_path):
     distls.ingest(source, tmp_path / "d", format="text", n_features=64)
     assert open_dataset(tmp_path / "d").feature_names() is None
     with pytest.raises(ParameterError, match=r"^keep_words: 8388608 columns are too .* with --n-f"):

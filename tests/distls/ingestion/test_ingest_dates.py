@@ -1,7 +1,6 @@
 """Dates in tables: one line says what became of them, or why they are refused, and what to do."""
 
 import datetime
-from pathlib import Path
 
 import pytest
 
@@ -10,16 +9,16 @@ from distls.workers.ingestion.formats.mixed_columns import is_date
 
 
 @pytest.mark.parametrize("text", ["2024-01-31", "2024/1/31", "31.1.2024", "1/31/24", "2024-01-31T10:00:00Z"])
-def test_dates(text: str) -> None:
+def test_dates(text):
     assert is_date(text)
 
 
 @pytest.mark.parametrize("text", ["2024-01", "1.5", "192.168.0.1", "10-20", "2024-01/31", "555-1234", ""])
-def test_other_texts(text: str) -> None:
+def test_other_texts(text):
     assert not is_date(text)
 
 
-def table(path: Path, n_days: int) -> Path:
+def table(path, n_days):
     first = datetime.date(2015, 1, 1)
     days = [first + datetime.timedelta(days=k % n_days) for k in range(2 * n_days)]
     rows = "".join(f"{k % 7},{day.isoformat()},{k % 2}\n" for k, day in enumerate(days))
@@ -27,7 +26,7 @@ def table(path: Path, n_days: int) -> Path:
     return path
 
 
-def test_a_notice_names_the_column(tmp_path: Path) -> None:
+def test_a_notice_names_the_column(tmp_path):
     report = distls.ingest(table(tmp_path / "t.csv", 60), tmp_path / "d", label_column="y")
     assert any('"when" is dates' in notice for notice in report.notices)
     names = distls.open_dataset(tmp_path / "d").feature_names()

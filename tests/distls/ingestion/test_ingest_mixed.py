@@ -246,7 +246,7 @@ def test_times_of_several_zones_are_named(tmp_path):
     assert utc_offsets(["1/31/2024 9:30 PM EST", "1/31/2024 9:30 AMT"]) == ["AMT", "EST"]
 
 
-def test_months_have_no_length() -> None:
+def test_months_have_no_length():
     assert [date_parts(text, "duration") for text in ("PT5M", "P1DT1H", "P1M", "P1H", "P")] == [
         (300.0,), (90_000.0,), None, None, None
     ]  # fmt: skip

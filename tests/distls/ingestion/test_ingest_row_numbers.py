@@ -5,8 +5,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +12,14 @@ import pytest
 import zarr
 
 import distls
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, ParameterError
 from distls.storage.model.model import LinearModel
 
 N = 300
 
 
-def frame(seed: int = 0) -> pd.DataFrame:
+def frame(seed=0):
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((N, 2)).round(4)
     return pd.DataFrame(
@@ -34,7 +32,7 @@ def frame(seed: int = 0) -> pd.DataFrame:
     )
 
 
-def origins_of(data: Dataset) -> pd.DataFrame:
+def origins_of(data):
     """Return the origins of all rows, with their values and labels."""
     parts = []
     for index in range(len(data)):
@@ -47,16 +45,16 @@ def origins_of(data: Dataset) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def write(table: pd.DataFrame, path: Path) -> Path:
+def write(table, path):
     table.to_parquet(path) if path.suffix == ".parquet" else table.to_csv(path, index=False)
     return path
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_rows_of_tables_find_their_source(tmp_path: Path, ending: str) -> None:
+def test_rows_of_tables_find_their_source(tmp_path, ending):
     tables = [frame(0), frame(1)]
     files = [write(table, tmp_path / f"t{k}.{ending}") for k, table in enumerate(tables)]
-    options: dict[str, Any] = {"label_column": "y", "id_column": "key", "split": {"test": 0.3}}
+    options = {"label_column": "y", "id_column": "key", "split": {"test": 0.3}}
     distls.ingest(files, tmp_path / "d", **options, partition_size=800)
     datasets = [open_dataset(tmp_path / "d"), open_dataset(tmp_path / "d-test")]
     assert len(datasets[0]) > 2
@@ -72,7 +70,7 @@ def test_rows_of_tables_find_their_source(tmp_path: Path, ending: str) -> None:
         np.testing.assert_allclose(own.a, table.a, rtol=1e-6)
 
 
-def test_the_data_set_is_that_without_ids(tmp_path: Path) -> None:
+def test_the_data_set_is_that_without_ids(tmp_path):
     path = write(frame(), tmp_path / "t.csv")
     distls.ingest(path, tmp_path / "kept", label_column="y", ignore_columns="key")
     distls.ingest(path, tmp_path / "bare", label_column="y", ignore_columns="key", row_numbers=False)
@@ -90,7 +88,7 @@ def test_the_data_set_is_that_without_ids(tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "kept").origins is None
 
 
-def test_refused_and_blank_lines(tmp_path: Path) -> None:
+def test_refused_and_blank_lines(tmp_path):
     table = frame()
     lines = write(table, tmp_path / "t.csv").read_text().splitlines()
     # row 5 and row 200 are no numbers, a blank line before row 100
@@ -105,12 +103,12 @@ def test_refused_and_blank_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["vw", "svm", "jsonl", "documents.csv", "documents.parquet", "text"])
-def test_other_formats(tmp_path: Path, kind: str) -> None:
+def test_other_formats(tmp_path, kind):
     words = [f"word{i} more" for i in range(40)]
     ids = [f"id,{i}" if kind == "documents.csv" else f"id{i}" for i in range(40)]
     labels = [i % 2 for i in range(40)]
     table = pd.DataFrame({"text": words, "label": labels, "key": ids})
-    options: dict[str, Any] = {"id_column": "key"}
+    options = {"id_column": "key"}
     path = tmp_path / f"f.{kind}"
     if kind == "vw":
         rows = [f"{y} {i}|f 3:1" for i, y in zip(ids, labels, strict=True)]
@@ -136,7 +134,7 @@ def test_other_formats(tmp_path: Path, kind: str) -> None:
     assert [data.meta.classes[code] for code in found.y] == labels
 
 
-def test_arrays_in_memory(tmp_path: Path) -> None:
+def test_arrays_in_memory(tmp_path):
     x = np.arange(200.0).reshape(100, 2)
     distls.ingest(x, tmp_path / "d", y=np.arange(100) % 2)
     data = open_dataset(tmp_path / "d")
@@ -146,7 +144,7 @@ def test_arrays_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "place"), [("vw", "tag"), ("svm", "comment")])
-def test_text_has_one_place_of_ids(tmp_path: Path, kind: str, place: str) -> None:
+def test_text_has_one_place_of_ids(tmp_path, kind, place):
     path = tmp_path / f"f.{kind}"
     path.write_text("1 |f 1:1\n0 |f 2:1\n" if kind == "vw" else "1 1:1\n0 2:1\n")
     message = f'id_column: the ids of rows in {path} are in its {place}s: --id-column "{place}"'
@@ -157,7 +155,7 @@ def test_text_has_one_place_of_ids(tmp_path: Path, kind: str, place: str) -> Non
 # -- predictions -----------------------------------------------------------------------------------------
 
 
-def model_of(data: Dataset) -> LinearModel:
+def model_of(data):
     meta = data.meta
     return LinearModel(
         weights=np.array([[-1, 1], [0, 0]], np.float32), intercept=np.zeros(2, np.float32), classes=meta.classes,
@@ -166,22 +164,20 @@ def model_of(data: Dataset) -> LinearModel:
     )  # fmt: skip
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
+def read_csv(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> tuple[LinearModel, Path]:
+def held(tmp_path):
     """A model, and the table that its data were split from."""
     path = write(frame(), tmp_path / "t.csv")
     distls.ingest(path, tmp_path / "d", label_column="y", id_column="key", split={"test": 0.3})
     return model_of(open_dataset(tmp_path / "d")), path
 
 
-def test_predictions_of_a_held_out_part_join_the_documents(
-    held: tuple[LinearModel, Path], tmp_path: Path
-) -> None:
+def test_predictions_of_a_held_out_part_join_the_documents(held, tmp_path):
     model, path = held
     distls.predict(model, tmp_path / "d-test", tmp_path / "p.csv")
     rows = read_csv(tmp_path / "p.csv")
@@ -200,7 +196,7 @@ def test_predictions_of_a_held_out_part_join_the_documents(
     assert group["source_row"][:].tolist() == [int(row["source_row"]) for row in rows]
 
 
-def test_predictions_of_files_have_their_ids(held: tuple[LinearModel, Path], tmp_path: Path) -> None:
+def test_predictions_of_files_have_their_ids(held, tmp_path):
     model, path = held
     distls.predict(model, path, tmp_path / "one.csv", labelled=True)
     rows = read_csv(tmp_path / "one.csv")
@@ -227,7 +223,7 @@ def test_predictions_of_files_have_their_ids(held: tuple[LinearModel, Path], tmp
         distls.predict(model, tmp_path / "d", tmp_path / "z.csv", id_column="name")
 
 
-def test_a_frame_is_served_with_and_without_the_id(held: tuple[LinearModel, Path], tmp_path: Path) -> None:
+def test_a_frame_is_served_with_and_without_the_id(held, tmp_path):
     from distls.storage.model.model import save_model
 
     model, path = held
@@ -238,7 +234,7 @@ def test_a_frame_is_served_with_and_without_the_id(held: tuple[LinearModel, Path
 
 
 @pytest.mark.parametrize("name", ["row", "id_text", "id_ends"])
-def test_damage_is_found(held: tuple[LinearModel, Path], tmp_path: Path, name: str) -> None:
+def test_damage_is_found(held, tmp_path, name):
     model, _ = held
     chunk = tmp_path / "d-test" / "origins" / "00000000" / name / "c" / "0"
     content = bytearray(chunk.read_bytes())
@@ -251,14 +247,14 @@ def test_damage_is_found(held: tuple[LinearModel, Path], tmp_path: Path, name: s
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_origins_of_another_data_set_are_refused(held: tuple[LinearModel, Path], tmp_path: Path) -> None:
+def test_origins_of_another_data_set_are_refused(held, tmp_path):
     shutil.rmtree(tmp_path / "d-test" / "origins")
     shutil.copytree(tmp_path / "d" / "origins", tmp_path / "d-test" / "origins")
     with pytest.raises(CorruptDataError, match="they are those of another data set"):
         _ = open_dataset(tmp_path / "d-test").origins
 
 
-def test_origins_whose_description_is_lost_are_refused(tmp_path: Path) -> None:
+def test_origins_whose_description_is_lost_are_refused(tmp_path):
     """Without a word they would be missing from predictions; removed whole they are not wanted."""
     distls.ingest(frame(), tmp_path / "d", label_column="y")
     (tmp_path / "d" / "origins" / "zarr.json").unlink()

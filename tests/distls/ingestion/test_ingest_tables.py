@@ -7,14 +7,13 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from helpers import printed
 from ingest_helpers import file_bytes, small_ranges, sorted_rows  # noqa: F401
 from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
 
 import distls
 import distls.ingestion.request.source_plan
 import distls.ingestion.survey
-from distls.cli import cli
 from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.tables import choose_columns
@@ -310,9 +309,8 @@ def test_the_command_line_takes_every_option(tmp_path):
     write_rows(tmp_path / "a.txt", [*make_rows(30), ["q", "?", "baker", 1, 1, "g1"]], HEADER, delimiter=";")
     options = "--label-column group --weight-column weight --ignore-columns id --categorical age --na 0"
     options += " --separator ; --header yes --format csv --executor serial --quiet"
-    ran = CliRunner().invoke(cli, ["ingest", f"{tmp_path}/a.txt", f"{tmp_path}/d", *options.split()])
-    assert ran.exit_code == 0, ran.output
-    shown = json.loads(CliRunner().invoke(cli, ["info", f"{tmp_path}/d", "--json"]).output)
+    printed("ingest", tmp_path / "a.txt", tmp_path / "d", *options.split())
+    shown = json.loads(printed("info", tmp_path / "d", "--json"))
     names = open_dataset(tmp_path / "d").feature_names()
     assert shown["feature_names"] == {"count": len(names), "first": names[:20]}
     assert names[0] == "age=0"

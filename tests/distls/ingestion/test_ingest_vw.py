@@ -17,7 +17,7 @@ NUMBERED = "1 |f 3:2 0:1\r\n\r\n-1 |f 5 3:0.5\n1 'third |f\n"
 HASHED = "1 2 |words sun sun|size:10 width:0.25\n0 0.5 |words fog\n1 |words sun:3\n"
 
 
-def column(space: str, name: str, bits: int = 18) -> int:
+def column(space, name, bits=18):
     return name_hash(name.encode(), name_hash(space.encode())) % 2**bits
 
 

@@ -1,8 +1,5 @@
 """Objects that wrap an array, and what is none: of xarray, AnnData, wrong types."""
 
-from pathlib import Path
-from typing import Any
-
 import anndata
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ WRAPPED = {"array": (ROWS, LABELS), "chunks": (ROWS.chunk({"row": 50}), LABELS),
 
 @pytest.mark.slow_cases("cells")
 @pytest.mark.parametrize("kind", WRAPPED)
-def test_they_are_the_arrays_that_they_wrap(kind: str, tmp_path: Path) -> None:
+def test_they_are_the_arrays_that_they_wrap(kind, tmp_path):
     x, y = WRAPPED[kind]
     inner = unwrapped("X", x)
     own, plain = MCIDClassifier(passes=2).fit(x, y), MCIDClassifier(passes=2).fit(inner, Y)
@@ -39,13 +36,13 @@ def test_they_are_the_arrays_that_they_wrap(kind: str, tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "a").fingerprint == open_dataset(tmp_path / "b").fingerprint
 
 
-def test_a_stream_takes_them() -> None:
+def test_a_stream_takes_them():
     own = MCIDClassifier().partial_fit(ROWS, LABELS, classes=[0, 1, 2])
     assert np.array_equal(own.coef_, MCIDClassifier().partial_fit(X, Y, classes=[0, 1, 2]).coef_)
     assert CSGDRegressor().partial_fit(ROWS, LABELS).predict(ROWS).shape == (120,)
 
 
-NONE: list[tuple[Any, str]] = [
+NONE = [
     (None, "X: expected an array, a sparse matrix, .* of numbers, not None"),
     ({"a": 1}, "X: expected an array, .* not a dict"),
     (iter(X), "X: expected an array, .* not a "),
@@ -58,7 +55,7 @@ NONE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "message"), NONE)
-def test_what_is_no_array_is_one_line(wrong: Any, message: str, tmp_path: Path) -> None:
+def test_what_is_no_array_is_one_line(wrong, message, tmp_path):
     for estimator in (MCIDClassifier(), CSGDRegressor()):
         with pytest.raises(BadInputError, match=message):
             estimator.fit(wrong, Y)
@@ -69,7 +66,7 @@ def test_what_is_no_array_is_one_line(wrong: Any, message: str, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_arrays_are_no_data_set() -> None:
+def test_arrays_are_no_data_set():
     with pytest.raises(
         ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"
     ):

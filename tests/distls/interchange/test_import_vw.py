@@ -1,8 +1,6 @@
 """Models that Vowpal Wabbit trained predict the same here, and fits start from them."""
 
 import csv
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from distls.storage.errors import BadInputError
 HEAD = "Version 9.11.9\nbits:4\noptions:{}\nChecksum: 1\n:0\n"
 
 
-def example_lines(n: int, k: int) -> list[str]:
+def example_lines(n, k):
     rng = np.random.default_rng(0)
     lines = []
     for _ in range(n):
@@ -25,7 +23,7 @@ def example_lines(n: int, k: int) -> list[str]:
     return lines
 
 
-def trained(folder: Path, options: str, k: int, kind: str) -> tuple[Path, list[str], Any]:
+def trained(folder, options, k, kind):
     """Train vw; return the model, its lines, and what vw itself predicts of them."""
     vw = pytest.importorskip("vowpalwabbit")
     lines = example_lines(400, k)
@@ -41,7 +39,7 @@ def trained(folder: Path, options: str, k: int, kind: str) -> tuple[Path, list[s
     return (binary if kind == "binary" else text), lines, found
 
 
-def predictions(model: Path, lines: list[str], folder: Path) -> list[list[str]]:
+def predictions(model, lines, folder):
     (folder / "x.vw").write_text("\n".join(lines) + "\n")
     distls.predict(model, folder / "x.vw", folder / "p.csv", labelled=True)
     with (folder / "p.csv").open(newline="") as file:
@@ -49,7 +47,7 @@ def predictions(model: Path, lines: list[str], folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["binary", "readable_model", "invert_hash"])
-def test_classes_are_those_of_vw(tmp_path: Path, kind: str) -> None:
+def test_classes_are_those_of_vw(tmp_path, kind):
     path, lines, found = trained(tmp_path, "--oaa 3 --loss_function logistic", 3, kind)
     model = distls.import_model(path, tmp_path / "model", source="vw")
     assert model.classes == [1, 2, 3]
@@ -58,7 +56,7 @@ def test_classes_are_those_of_vw(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "--noconstant"])
-def test_numbers_are_those_of_vw(tmp_path: Path, options: str) -> None:
+def test_numbers_are_those_of_vw(tmp_path, options):
     path, lines, found = trained(tmp_path, options, 2, "readable_model")
     distls.import_model(path, tmp_path / "model", source="vw")
     mine = [float(row[1]) for row in predictions(tmp_path / "model", lines, tmp_path)]
@@ -66,7 +64,7 @@ def test_numbers_are_those_of_vw(tmp_path: Path, options: str) -> None:
 
 
 @pytest.mark.parametrize("options", ["--binary", "--link logistic"])
-def test_two_classes(tmp_path: Path, options: str) -> None:
+def test_two_classes(tmp_path, options):
     path, lines, found = trained(tmp_path, f"--loss_function logistic {options}", 2, "readable_model")
     model = distls.import_model(path, tmp_path / "model", source="vw")
     rows = predictions(tmp_path / "model", lines, tmp_path)
@@ -84,7 +82,7 @@ def test_two_classes(tmp_path: Path, options: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_fit_starts_from_it(tmp_path: Path) -> None:
+def test_a_fit_starts_from_it(tmp_path):
     path, lines, _ = trained(tmp_path, "--oaa 3", 3, "readable_model")
     distls.import_model(path, tmp_path / "model", source="vw")
     (tmp_path / "x.vw").write_text("\n".join(lines) + "\n")
@@ -107,7 +105,7 @@ def test_a_fit_starts_from_it(tmp_path: Path) -> None:
         (HEAD.format(" --oaa 99"), "4 bits for 99 classes"),
     ],
 )  # fmt: skip
-def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
     (tmp_path / "m").write_text(content)
     with pytest.raises(BadInputError) as caught:
         distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
@@ -119,7 +117,7 @@ def test_what_is_not_such_a_model_is_refused(tmp_path: Path, content: str, reaso
     "options",
     ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
 )
-def test_models_are_read_whatever_rule_their_steps_followed(tmp_path: Path, options: str) -> None:
+def test_models_are_read_whatever_rule_their_steps_followed(tmp_path, options):
     (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")
     model = distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
     assert model.weights[3, 0] == 0.5

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.training.fitting import fit, resume
 from distls.workers.prediction.basis_functions import Basis
@@ -35,9 +33,7 @@ Trained = Callable[[Rows, Any], Rows]
 
 
 @pytest.fixture(scope="module", params=["sparse", "dense"])
-def data(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Dataset, Rows, Any]:
+def data(request, tmp_path_factory):
     """Rows in four partitions, with column shards; and the same as arrays."""
     x, y = labelled_rows(N, D, K, seed=3)
     rows = np.asarray(x.todense(), np.float64)
@@ -46,7 +42,7 @@ def data(
     return write_dataset(path, given, y, partition_rows=25, shard_size=2000), rows, y
 
 
-def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
+def drawn(batch=1):
     """Return the batches of all passes, drawn uniformly from all rows."""
     order = [draws_of(rng(0, Purpose.DRAWS, number, 0), N, batch) for number in range(PASSES)]
     return [rows for each in order for rows in each.reshape(-1, batch)]
@@ -55,18 +51,18 @@ def drawn(batch: int = 1) -> list[np.ndarray[Any, Any]]:
 CYCLIC, DRAWN = np.tile(np.arange(N), PASSES), np.concatenate(drawn())
 
 
-def of_mcid(loss: str, r: int) -> Trained:
+def of_mcid(loss, r):
     """Algorithm 1 of the MCID paper, by its algorithm 2, 3 or 4."""
     return lambda x, y: mcid.train(x, y, loss, ALPHA, drawn(r), w0=ZERO).w
 
 
-def of_csgd(schedule: str, eta0: float, *, project: bool = True) -> Trained:
+def of_csgd(schedule, eta0, *, project=True):
     """Algorithms 1 and 2 of the constrained SGD paper, and Adaline."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         start = {"w0": ZERO, "b0": np.zeros(K), "s": np.ones(N * PASSES)}
 
-        def step(t: int) -> float:
+        def step(t):
             return constrained.STEPS[schedule](eta0, N / 2, t)
 
         return constrained.csgd(x[DRAWN], EYE[y][DRAWN], step, **start, project=project).w
@@ -74,10 +70,10 @@ def of_csgd(schedule: str, eta0: float, *, project: bool = True) -> Trained:
     return trained
 
 
-def of_qn(metric: str) -> Trained:
+def of_qn(metric):
     """Figures 1 and 2 of the SGD-QN paper."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         slopes, skip = stochastic.slopes_of("ovr_squared_hinge"), round(16 * N * D / np.count_nonzero(x))
         given = x[CYCLIC], y[CYCLIC], slopes, "ovr_squared_hinge", ALPHA, 500.0, skip, metric
         return stochastic.scheduled(*given, k=K)[0]
@@ -85,45 +81,45 @@ def of_qn(metric: str) -> Trained:
     return trained
 
 
-def of_olbfgs(x: Rows, y: Any) -> Rows:
+def of_olbfgs(x, y):
     """Section 5.2 of the SGD-QN paper."""
     return second_order.olbfgs(x, y, K, "ovr_squared_hinge", ALPHA, CYCLIC, s=np.ones(N))[0]
 
 
-def of_bcd(step: str) -> Trained:
+def of_bcd(step):
     """Algorithms 1 to 3 of the paper of block coordinate descent."""
 
-    def order(number: int) -> Any:
+    def order(number):
         chosen = rng(0, Purpose.BLOCKS, number, 0, 0).integers(D, size=D)
         return range(D) if step == "line-search" else chosen
 
     return lambda x, y: printed.descent(x, y, K, ALPHA, order, step, PASSES)[0]
 
 
-def of_fobos(x: Rows, y: Any) -> Rows:
+def of_fobos(x, y):
     """FOBOS as section 5.2 of that paper has it."""
     slopes = stochastic.slopes_of("multiclass_squared_hinge")
 
-    def shrunk(v: Rows, mu: float) -> Rows:
+    def shrunk(v, mu):
         return prox(v, mu, "l1l2", 0.0)
 
     return stochastic.fobos(x[DRAWN], y[DRAWN], slopes, 0.1, shrunk, k=K, alpha=ALPHA)[0]
 
 
-def of_gls(link: str) -> Trained:
+def of_gls(link):
     """Algorithm 1 of least squares revisited; the square loss ends in one step."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         p = least_squares.problem(x, EYE[y], link, 0.0, constant=False)
         return least_squares.train(p, 1 if link == "identity" else PASSES, lipschitz=1.0)[-1]
 
     return trained
 
 
-def of_stages(inner: str) -> Trained:
+def of_stages(inner):
     """Algorithm 3 of least squares revisited, on two blocks of features drawn without replacement."""
 
-    def trained(x: Rows, y: Any) -> Rows:
+    def trained(x, y):
         order = rng(0, Purpose.COLUMNS, 0).permutation(D)
         blocks, common = [x[:, order[:6]], x[:, order[6:]]], {"s": np.ones(N), "intercept": False}
         if inner == "linear":
@@ -139,7 +135,7 @@ def of_stages(inner: str) -> Trained:
 
 A = {"alpha": ALPHA}
 L = {**A, "lipschitz": 0.01}
-BOXES: dict[str, tuple[str, dict[str, Any], Trained]] = {  # the method, what its box leaves to the user
+BOXES = {  # the method, what its box leaves to the user
     "mcid-log": ("mcid", {**A, "loss": "log"}, of_mcid("softmax", 1)),
     "mcid-hinge": ("mcid", {**A, "loss": "hinge", "batch_size": 3}, of_mcid("crammer_singer", 3)),
     "mcid-perceptron": ("mcid", {**A, "loss": "perceptron"}, of_mcid("perceptron", 1)),
@@ -178,7 +174,7 @@ DIGITS = {"olbfgs": 1e-6}
     "sparse-([fo]|sp|c-)",
 )
 @pytest.mark.parametrize("box", BOXES)
-def test_three_passes_are_those_of_the_box(data: tuple[Dataset, Rows, Any], box: str) -> None:
+def test_three_passes_are_those_of_the_box(data, box):
     dataset, x, y = data
     method, given, transcribed = BOXES[box]
     limit = None if box == "gls-identity" else READS.get(method, PASSES)
@@ -190,9 +186,7 @@ def test_three_passes_are_those_of_the_box(data: tuple[Dataset, Rows, Any], box:
 
 
 @pytest.mark.parametrize("average", ["none", "all"])
-def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(
-    data: tuple[Dataset, Rows, Any], average: str
-) -> None:
+def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
     """Also in batches, with a mean of the iterates; it is left at every other step, and alone changes the end."""
     dataset, x, y = data
     given = {**A, "loss": "hinge", "batch_size": 2, "ball": True, "average": average, "dtype": "float64"}
@@ -208,7 +202,7 @@ def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(
         fit("mcid", dataset, params={**A, "loss": "log", "ball": True})
 
 
-def test_calibrated_least_squares_starts_from_w_0(data: tuple[Dataset, Rows, Any], tmp_path: Path) -> None:
+def test_calibrated_least_squares_starts_from_w_0(data, tmp_path):
     """Algorithm 2; with W_0, whose residuals are fitted first, so that it leaves no trace without a ridge."""
     dataset, x, y = data
     start = fit(
@@ -223,9 +217,7 @@ def test_calibrated_least_squares_starts_from_w_0(data: tuple[Dataset, Rows, Any
     )
 
 
-def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
-    data: tuple[Dataset, Rows, Any], tmp_path: Path
-) -> None:
+def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(data, tmp_path):
     """Equation 10 as printed, with the violation of Equation 9: |G_j| - lambda also where W_j is not zero."""
     dataset, x, y = data
     result = fit("bcd", dataset, tmp_path / "r", params=A, as_published=True, passes=PASSES)
@@ -240,9 +232,7 @@ def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(
 @pytest.mark.parametrize(
     ("steps", "r", "shuffle"), [(80, 3, "draws"), (40, 2, False), (7, 1, "draws"), (130, 1, False)]
 )
-def test_t_steps_of_mcid_end_within_a_pass(
-    data: tuple[Dataset, Rows, Any], steps: int, r: int, shuffle: Any
-) -> None:
+def test_t_steps_of_mcid_end_within_a_pass(data, steps, r, shuffle):
     """T of Algorithm 1: a limit of its own, also of lanes and with rows as stored, whose last batches are short."""
     dataset, x, y = data
     given = {**A, "loss": "hinge", "batch_size": r, "steps": steps, "shuffle": shuffle, "dtype": "float64"}
@@ -265,8 +255,8 @@ def test_t_steps_of_mcid_end_within_a_pass(
     ("method", "schedule", "eta0"), [("adaline", "constant", 0.01), ("c-adaline", "sqrt", 0.1)]
 )
 def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
-    data: tuple[Dataset, Rows, Any], tmp_path: Path, method: str, schedule: str, eta0: float
-) -> None:
+    data, tmp_path, method, schedule, eta0
+):
     """Section 5.2 of the constrained SGD paper; more classes have the indicators of its Algorithm 2."""
     _, x, y = data
     two = (y == 2).astype(np.int32)
@@ -274,7 +264,7 @@ def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
     given = {"eta0": eta0, "dtype": "float64"}
     model = fit(method, dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
 
-    def step(t: int) -> float:
+    def step(t):
         return constrained.STEPS[schedule](eta0, N / 2, t)
 
     start = {"w0": np.zeros((D, 1)), "b0": np.zeros(1), "s": np.ones(N * PASSES)}
@@ -285,7 +275,7 @@ def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
     assert evaluate(model, dataset).error == np.mean((scores > 0.0) != two)
 
 
-def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset, Rows, Any]) -> None:
+def test_a_refit_after_the_box_keeps_to_the_selected_columns(data):
     dataset, *_ = data
     given = {"alpha": 0.12, "step": "constant", "tau": 0.05}
     sparse = fit("bcd", dataset, params=given, as_published=True, passes=300).model.weights.any(axis=1)
@@ -296,7 +286,7 @@ def test_a_refit_after_the_box_keeps_to_the_selected_columns(data: tuple[Dataset
     np.testing.assert_array_equal(refitted.any(axis=1), sparse)
 
 
-def test_draws_are_uniform_and_batches_have_no_row_twice() -> None:
+def test_draws_are_uniform_and_batches_have_no_row_twice():
     generator = np.random.default_rng(0)
     counts = np.bincount(np.concatenate([draws_of(generator, 50, 1) for _ in range(400)]), minlength=50)
     assert np.abs(counts - 400).max() < 100  # five standard deviations
@@ -304,7 +294,7 @@ def test_draws_are_uniform_and_batches_have_no_row_twice() -> None:
     assert len(draws_of(generator, 50, 7)) == 49
 
 
-def test_what_is_given_beside_wins_and_is_recorded(data: tuple[Dataset, Rows, Any], tmp_path: Path) -> None:
+def test_what_is_given_beside_wins_and_is_recorded(data, tmp_path):
     dataset, *_ = data
     run = tmp_path / "run"
     params = {"alpha": ALPHA, "average": "tail", "lanes": "1"}
@@ -318,9 +308,7 @@ def test_what_is_given_beside_wins_and_is_recorded(data: tuple[Dataset, Rows, An
 
 
 @pytest.mark.parametrize("method", [None, "sdca"])
-def test_a_method_without_a_box_is_refused(
-    data: tuple[Dataset, Rows, Any], tmp_path: Path, method: str | None
-) -> None:
+def test_a_method_without_a_box_is_refused(data, tmp_path, method):
     dataset, *_ = data
     names = [method] if method else []
     found = distls("fit", *names, dataset.path, tmp_path / "r", "--as-published")
@@ -328,14 +316,14 @@ def test_a_method_without_a_box_is_refused(
     assert "as_published" in found.err
 
 
-def test_every_box_can_be_found_and_parsed() -> None:
+def test_every_box_can_be_found_and_parsed():
     for name in {method for method, *_ in BOXES.values()} | {"cls", "rls"}:
         method = METHODS[name]
         assert method.resolve(method.published) | method.published == method.resolve(method.published)
         assert "--as-published" in distls("methods", name).out
 
 
-def test_rows_that_are_drawn_have_to_fit_the_memory(data: tuple[Dataset, Rows, Any]) -> None:
+def test_rows_that_are_drawn_have_to_fit_the_memory(data):
     dataset, *_ = data
     large = dataset.decoded_bytes.sum() / MIB  # of a few KiB: the limit is far above the fixed cost
     assert large < 1
@@ -351,7 +339,7 @@ def test_rows_that_are_drawn_have_to_fit_the_memory(data: tuple[Dataset, Rows, A
         )
 
 
-def test_an_estimator_has_the_box_too(data: tuple[Dataset, Rows, Any]) -> None:
+def test_an_estimator_has_the_box_too(data):
     _, x, y = data
     model = GeneralizedLeastSquaresClassifier(as_published=True, passes=PASSES).fit(x, y)
     np.testing.assert_allclose(model.coef_.T, of_gls("softmax")(x, y), atol=1e-12)
@@ -359,7 +347,7 @@ def test_an_estimator_has_the_box_too(data: tuple[Dataset, Rows, Any]) -> None:
     assert np.abs(kept.coef_).max() < 0.5 * np.abs(model.coef_).max()  # the ridge that was given
 
 
-def test_t0_is_judged_on_the_rows_it_was_tried_on() -> None:
+def test_t0_is_judged_on_the_rows_it_was_tried_on():
     stats = ProblemStats("ovr_squared_hinge", "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
     given = {"diagonal": "paper", "t0": None, "skip": None}
     choices = [
@@ -369,7 +357,7 @@ def test_t0_is_judged_on_the_rows_it_was_tried_on() -> None:
     assert [choice.same_rows for choice in choices] == [False, True]
 
 
-def test_eta_0_of_fobos_is_one_of_seven_decades() -> None:
+def test_eta_0_of_fobos_is_one_of_seven_decades():
     stats = ProblemStats("multiclass_squared_hinge", "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
     fobos = METHODS["fobos"]
     choice = fobos.load_steps()(stats, {"eta0": None, **fobos.published}, 1, warm=False)
@@ -377,7 +365,7 @@ def test_eta_0_of_fobos_is_one_of_seven_decades() -> None:
     np.testing.assert_allclose(sizes, [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0], rtol=1e-15)
 
 
-def test_unknown_combinations_name_what_to_drop(data: tuple[Dataset, Rows, Any]) -> None:
+def test_unknown_combinations_name_what_to_drop(data):
     dataset, *_ = data
     with pytest.raises(ParameterError, match="rules=paper"):
         fit("bcd", dataset, params={"penalty": "l1", "rules": "paper"})
@@ -385,7 +373,7 @@ def test_unknown_combinations_name_what_to_drop(data: tuple[Dataset, Rows, Any])
         fit("sgd", dataset, as_published=True)
 
 
-def test_losses_of_fits_side_by_side_are_those_of_their_steps(tmp_path: Path) -> None:
+def test_losses_of_fits_side_by_side_are_those_of_their_steps(tmp_path):
     data = write_dataset(tmp_path / "d", *labelled_rows(300, 8, 3))
     given, alphas = {"steps": 40, "lanes": 1, "loss": "hinge"}, (0.3, 0.1, 0.03)
     fit("mcid", data, tmp_path / "path", params={**given, "alpha": "path", "alphas": "0.3:0.1:0.03"})
@@ -404,6 +392,6 @@ def test_losses_of_fits_side_by_side_are_those_of_their_steps(tmp_path: Path) ->
     assert len(alone) == len(alphas)
 
 
-def test_an_estimators_limit_of_steps_is_no_limit_of_passes() -> None:
+def test_an_estimators_limit_of_steps_is_no_limit_of_passes():
     x, y = labelled_rows(60, 5, 3)
     assert MCIDClassifier(steps=1500).fit(x, y).n_iter_ == 25

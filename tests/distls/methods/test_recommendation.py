@@ -1,41 +1,33 @@
 """Which method is taken where none is asked for, and that the command line and Python take the same."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from click.testing import CliRunner, Result
-from helpers import labelled_rows, write_dataset
+from click.testing import CliRunner
+from helpers import labelled_rows, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.cli import cli
 from distls.methods.recommendation import recommended
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.configuration import FitRequest
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
 
-
-@pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    x, y = labelled_rows(120, 8, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "narrow", x, y)
+narrow = stored_rows(120, 8, 3)
 
 
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("data") / "wide", *labelled_rows(60, 1200, 3))
+wide = stored_rows(60, 1200, 3)
 
 
-def run_cli(*arguments: object) -> Result:
+def run_cli(*arguments):
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def test_few_rows_take_newton(narrow: Dataset, wide: Dataset) -> None:
+def test_few_rows_take_newton(narrow, wide):
     found = recommended(narrow)
     square = narrow.meta.mean_square_norm / 8
     alphas = ":".join(f"{square * 10.0**-power:.6g}" for power in range(7))
@@ -55,12 +47,12 @@ def test_few_rows_take_newton(narrow: Dataset, wide: Dataset) -> None:
     )
 
 
-def grown(data: Dataset, **fields: object) -> Dataset:
+def grown(data, **fields):
     """The data set as if it had more rows than are compared in memory."""
     return replace(data, meta=msgspec.structs.replace(data.meta, n_rows=10**7, nnz=10**7, **fields))
 
 
-def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide: Dataset) -> None:
+def test_few_features_take_least_squares_and_many_the_dual(narrow, wide):
     narrow, wide = grown(narrow), grown(wide)
     assert recommended(narrow).method == "gls"
     square = narrow.meta.mean_square_norm / 8
@@ -77,7 +69,7 @@ def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide
     assert (found.params["prune"], found.params["lanes"]) == (True, 1)  # small data: lanes would cost passes
 
 
-def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
+def test_much_work_takes_the_method_that_needs_no_tuning(wide):
     many = msgspec.structs.replace(wide.meta, n_features=4_000_000)
     found = recommended(replace(wide, meta=many))
     assert (found.method, found.params["loss"], found.params["folds"]) == ("sdca", "ovr_squared_hinge", 2)
@@ -91,7 +83,7 @@ def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
     assert recommended(replace(wide, meta=long)).method == "sgd"
 
 
-def test_very_many_classes_take_one_against_the_rest(wide: Dataset) -> None:
+def test_very_many_classes_take_one_against_the_rest(wide):
     classes = tuple(range(2000))
     meta = msgspec.structs.replace(
         wide.meta, n_features=20_000, n_rows=10**4, nnz=10**6, classes=classes, mean_square_norm=4.0
@@ -110,7 +102,7 @@ def test_very_many_classes_take_one_against_the_rest(wide: Dataset) -> None:
     assert recommended(replace(wide, meta=few)).method == "sdca"
 
 
-def test_a_limit_that_is_asked_for_takes_a_method_that_can_be_stopped(tmp_path: Path) -> None:
+def test_a_limit_that_is_asked_for_takes_a_method_that_can_be_stopped(tmp_path):
     x = sp.random(300, 100_001, density=1e-4, format="csr", random_state=0, dtype=np.float32)
     data = write_dataset(tmp_path / "d", x, np.arange(300) % 100)
     assert FitRequest.of("auto", data).method.name == "ovr-sdca"
@@ -120,7 +112,7 @@ def test_a_limit_that_is_asked_for_takes_a_method_that_can_be_stopped(tmp_path: 
 
 @pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
-def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: str) -> None:
+def test_other_targets_have_links_of_their_own(tmp_path, kind, link):
     x, y = labelled_rows(80, 6, 2)
     targets = y[:, None].astype(np.float64) if kind == "continuous" else np.eye(2)[y]
     data = write_targets(tmp_path / "d", x, targets, kind)
@@ -129,7 +121,7 @@ def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: 
     assert result.model.params["link"] == link
 
 
-def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path: Path) -> None:
+def test_a_fit_without_a_method_is_the_recommended_one(narrow, tmp_path):
     ended = run_cli("fit", narrow.path, tmp_path / "run", "--executor", "serial", "--passes", 5)
     assert ended.exit_code == 0, ended.output
     said = "note: newton: 120 rows fit in memory: the exact optimum, the strength found by 5-fold cross-validation"
@@ -144,7 +136,7 @@ def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path
 
 
 @pytest.mark.slow
-def test_losses_of_wide_rows_are_compared_by_folds(wide: Dataset, tmp_path: Path) -> None:
+def test_losses_of_wide_rows_are_compared_by_folds(wide, tmp_path):
     result = fit("auto", wide, tmp_path / "run", params={"alphas": "1e-2:1e-4", "folds": 2})
     details = result.record["details"]
     assert len(details["path"]) == 4
@@ -152,7 +144,7 @@ def test_losses_of_wide_rows_are_compared_by_folds(wide: Dataset, tmp_path: Path
     assert result.selected["loss"] == best["loss"]
 
 
-def test_a_plan_names_the_method_and_counts_all_fits(wide: Dataset) -> None:
+def test_a_plan_names_the_method_and_counts_all_fits(wide):
     ended = run_cli("plan", wide.path, "--no-probe")
     assert ended.exit_code == 0, ended.output
     assert ended.output.startswith("method             newton: 60 rows fit in memory: the exact optimum, ")
@@ -172,12 +164,12 @@ def test_a_plan_names_the_method_and_counts_all_fits(wide: Dataset) -> None:
         (("fit", "sgd", "data", "run", "more"), "unexpected extra arguments (more)"),
     ],
 )
-def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
+def test_what_is_missing_is_named(arguments, message):
     ended = run_cli(*arguments)
     assert ended.exit_code == 2
     assert message in ended.output
 
 
-def test_a_parameter_of_another_method_is_refused(narrow: Dataset) -> None:
+def test_a_parameter_of_another_method_is_refused(narrow):
     with pytest.raises(ParameterError, match="newton has no parameter 'rounds'"):
         fit("auto", narrow, params={"rounds": 4})

@@ -6,9 +6,8 @@ process, which a local cluster hands on.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from distls.methods.parameters import fit_intercept, number
 from distls.methods.requirements import loss_with
 from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import SolverContract
 from distls.workers.compilation.jit import kernel
@@ -34,8 +32,8 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
-from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
-from distls.workers.stochastic.update import Arrays, KernelLearner, Update
+from distls.workers.stochastic.step_choice import StepChoice
+from distls.workers.stochastic.update import KernelLearner, Update
 
 
 class MomentumSettings(NamedTuple):
@@ -82,10 +80,10 @@ class MomentumUpdate(Update):
     eta0: float = 0.1
     momentum: float = 0.9
 
-    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+    def extra_arrays(self, shape, dtype):
         return (np.zeros(shape, dtype),)
 
-    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+    def start_lane(self, arrays, time, tail_from=math.inf):
         own = tuple(array.copy() for array in arrays)
         clock = np.array([float(time)])
         settings = MomentumSettings(self.eta0, self.momentum, self.alpha, self.fit_intercept, self.row_loss)
@@ -96,7 +94,7 @@ class MomentumLearner(KernelLearner):
     kernel = staticmethod(momentum_block)
 
 
-def momentum_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+def momentum_steps(stats, params, n_lanes, *, warm):
     eta0 = params["eta0"] or 1.0 / stats.mean_square_norm
     update = MomentumUpdate(
         **stats.objective(), eta0=eta0 * (1 - params["momentum"]), momentum=params["momentum"]
@@ -123,7 +121,7 @@ MOMENTUM = Method(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     """Register the method for the tests of this file alone: others list all methods."""
     register_method(MOMENTUM)
     yield
@@ -131,18 +129,16 @@ def registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Any, np.ndarray]:
+def rows():
     return labelled_rows(420, 30, 3)
 
 
 @pytest.fixture(scope="module")
-def dataset(rows: tuple[Any, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows)
 
 
-def _trained_by_numpy(
-    x: np.ndarray, y: np.ndarray, size: float, alpha: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _trained_by_numpy(x, y, size, alpha):
     """Two passes; `size` is that of a single step."""
     k = y.max() + 1
     w, v, b = np.zeros((x.shape[1], k)), np.zeros((x.shape[1], k)), np.zeros(k)
@@ -156,7 +152,7 @@ def _trained_by_numpy(
     return w, b
 
 
-def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np.ndarray]) -> None:
+def test_it_takes_the_steps_of_plain_numpy(dataset, rows):
     params = {
         "lanes": 1,
         "shuffle": False,
@@ -174,11 +170,11 @@ def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np
 @pytest.mark.slow
 class TestContract(SolverContract):
     method = "momentum"
-    params: ClassVar[dict[str, Any]] = {"lanes": 3}
+    params = {"lanes": 3}
     passes = 3
 
 
-def test_the_command_line_shows_it() -> None:
+def test_the_command_line_shows_it():
     shown = printed("methods")
     assert "momentum     stochastic gradients with heavy-ball momentum\n" in shown
     shown = printed("methods", "momentum")
@@ -186,20 +182,20 @@ def test_the_command_line_shows_it() -> None:
     assert "short loss names: log = softmax" in shown
 
 
-def test_its_parameters_are_checked(dataset: Dataset) -> None:
+def test_its_parameters_are_checked(dataset):
     with pytest.raises(ParameterError, match="momentum: momentum=2: expected a number from 0 to 1"):
         fit("momentum", dataset, params={"momentum": 2})
     with pytest.raises(ParameterError, match="momentum has no parameter 'momentun'"):
         fit("momentum", dataset, params={"momentun": 0.5})
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_name_is_registered_once():
     register_method(MOMENTUM)  # the same entry, as when its module is imported by two others
     with pytest.raises(ValueError, match="'sgd' is registered already"):
         register_method(Method("sgd", "", "", (), STOCHASTIC_SOLVER, ("class",)))
 
 
-def test_a_method_that_is_not_stochastic_has_no_steps() -> None:
+def test_a_method_that_is_not_stochastic_has_no_steps():
     assert method_named("momentum").load_steps() is momentum_steps
     with pytest.raises(ParameterError, match="gls is not a stochastic method"):
         method_named("gls").load_steps()

@@ -2,8 +2,6 @@
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -41,21 +39,21 @@ TEN_GBIT = parse_bandwidth("10Gbit")
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory):
     """Few rows, and column shards."""
     path = tmp_path_factory.mktemp("small") / "train"
     return write_dataset(path, *labelled_rows(700, 40, 4), shard_size=2000).path
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide(tmp_path_factory):
     """As many features as make weights that do not travel with each task."""
     path = tmp_path_factory.mktemp("wide") / "train"
     generate("rcv1-4", path, rows=3000, partition_size=2**18)
     return path
 
 
-def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
+def _solver(path, method, params, run, **budget):
     setting = Setting.of(method_named(method), params, open_dataset(path), 0)
     memory = MemoryBudget(GIB, **budget)
     return setting.solver(slots=memory.workers, memory=memory, state=None if run is None else str(run))
@@ -64,9 +62,9 @@ def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, *
 # ---------------------------------------------------------------- bytes
 
 
-def _array_bytes(value: Any) -> int:
+def _array_bytes(value):
     """Return the bytes of the arrays in what is pickled as Dask pickles it."""
-    buffers: list[pickle.PickleBuffer] = []
+    buffers = []
     pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return sum(buffer.raw().nbytes for buffer in buffers)
 
@@ -74,18 +72,16 @@ def _array_bytes(value: Any) -> int:
 class Counting:
     """Reduces in groups and merges as on workers, and counts what would cross the network in each reduction."""
 
-    def __init__(self, workers: int, threads: int, few: int = FEW_HERE) -> None:
+    def __init__(self, workers, threads, few=FEW_HERE):
         self.few, self.places = few, [f"worker-{w}" for _ in range(threads) for w in range(workers)]
         self.moved: list[int] = []
 
     @property
-    def slots(self) -> int:
+    def slots(self):
         return len(self.places)
 
-    def reduce(
-        self, function: Any, items: Sequence[Any], *, merge: Callable[[Any, Any], Any], shared: Any = None
-    ) -> Any:
-        tree: ReductionTree[Any] = ReductionTree(len(items), merge)
+    def reduce(self, function, items, *, merge, shared=None):
+        tree = ReductionTree(len(items), merge)
         groups, sent = group_items(len(items), self.places), _array_bytes(shared)
         busy = len({place for *_, place in groups})
         # the others fetch it from the one that has it; small ones go with each task
@@ -100,7 +96,7 @@ class Counting:
         }
         fan = max(getattr(nodes, "fan", 0) for _, nodes in parts.values())
 
-        def merged(calls: list[tuple[list[Any]]], workers: list[str]) -> list[Any]:
+        def merged(calls, workers):
             nonlocal moved
             for (some,), worker in zip(calls, workers, strict=True):
                 moved += sum(_array_bytes(nodes) for place, nodes in some if place != worker)
@@ -110,20 +106,20 @@ class Counting:
             ]
 
         levels = merge_levels(groups, fan, len(items)) if fan else ()
-        merges: list[Any] = _start_merges(parts, levels, merged)  # type: ignore[arg-type]
+        merges = _start_merges(parts, levels, merged)
         for _, nodes in merges[-1:] or parts.values():
             moved += _array_bytes(nodes)
             tree.add_all(pickle.loads(pickle.dumps(list(nodes))))
         self.moved.append(moved)
         return tree.root()
 
-    def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
+    def map(self, function, items, *, shared=None):
         return (function(shared, item) for item in items)
 
-    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+    def each_worker(self, function, item):
         return {"this process": function(item)}
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
@@ -143,9 +139,7 @@ SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
         ("csgd", {}),
     ],
 )
-def test_bytes_of_a_round_are_those_of_a_real_one(
-    wide: Path, method: str, params: dict[str, Any], shape: tuple[int, int], few: int
-) -> None:
+def test_bytes_of_a_round_are_those_of_a_real_one(wide, method, params, shape, few):
     memory = {"workers": shape[0], "threads": shape[1], "compiles": few == FEW}
     solver = _solver(wide, method, {"lanes": 6, **params}, None, **memory)
     counting, state = Counting(*shape, few), solver.init()
@@ -164,9 +158,7 @@ def test_bytes_of_a_round_are_those_of_a_real_one(
         ("stagewise", {"block_size": 16}, 2.5),
     ],
 )
-def test_bytes_of_statistics_are_bounded(
-    small: Path, tmp_path: Path, method: str, params: dict[str, Any], spare: float
-) -> None:
+def test_bytes_of_statistics_are_bounded(small, tmp_path, method, params, spare):
     solver = _solver(small, method, params, tmp_path, workers=3, threads=1)
     counting, state = Counting(3, 1), solver.init()
     for _ in range(3):
@@ -174,17 +166,17 @@ def test_bytes_of_statistics_are_bounded(
     assert max(counting.moved) <= solver.plan.network_bytes_per_round <= spare * max(counting.moved)
 
 
-def _counter(least: int) -> Callable[[], int]:
+def _counter(least):
     """Return what, run in a process, has it count the bytes it sends in messages of at least `least`."""
 
-    def count() -> int:
+    def count():
         from distributed.comm.tcp import TCP
 
         if not hasattr(TCP, "bytes_counted"):
             send = TCP.write
 
             async def write(self: Any, *message: Any, **options: Any) -> int:
-                n_bytes: int = await send(self, *message, **options)
+                n_bytes = await send(self, *message, **options)
                 if n_bytes >= least:
                     TCP.bytes_counted += n_bytes
                 return n_bytes
@@ -195,7 +187,7 @@ def _counter(least: int) -> Callable[[], int]:
     return count
 
 
-def test_bytes_are_those_that_workers_and_driver_send(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_those_that_workers_and_driver_send(wide, monkeypatch):
     from distributed.comm.tcp import TCP
 
     monkeypatch.setattr(TCP, "write", TCP.write)  # put back at the end
@@ -220,9 +212,7 @@ def test_bytes_are_those_that_workers_and_driver_send(wide: Path, monkeypatch: p
     st.integers(1, 60), st.integers(1, 12), st.integers(1, 4),
     st.sampled_from([100, SMALL + 1]), st.sampled_from([SMALL, SMALL + 1, 2**26]), st.booleans(),
 )  # fmt: skip
-def test_traffic_adds_up(
-    lanes: int, workers: int, threads: int, shared: int, result: int, here: bool
-) -> None:
+def test_traffic_adds_up(lanes, workers, threads, shared, result, here):
     made = traffic_of(shared, result, lanes=lanes, workers=workers, threads=threads, here=here)
     assert made.tasks == min(lanes, workers * threads)
     if made.merges:
@@ -246,7 +236,7 @@ def test_traffic_adds_up(
 
 
 @pytest.mark.parametrize("factor", [1, 7, 1000])
-def test_a_larger_data_set_has_rows_of_the_same_kind(small: Path, factor: int) -> None:
+def test_a_larger_data_set_has_rows_of_the_same_kind(small, factor):
     given, stored = open_dataset(small), int(open_dataset(small).stored_bytes.sum())
     grown = resized(given, factor * stored)
     assert grown.meta.n_rows == grown.table.rows.sum() == factor * given.meta.n_rows
@@ -259,7 +249,7 @@ def test_a_larger_data_set_has_rows_of_the_same_kind(small: Path, factor: int) -
     assert len(grown.columns) >= len(given.columns)
 
 
-def test_the_plan_of_the_same_size_is_that_of_the_data(wide: Path) -> None:
+def test_the_plan_of_the_same_size_is_that_of_the_data(wide):
     cluster, setting = Cluster(2, 2, TEN_GBIT, 1e-3), {"loss": "hinge"}
     stored = int(open_dataset(wide).stored_bytes.sum())
     made = plan_cluster("mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False)
@@ -275,7 +265,7 @@ def test_the_plan_of_the_same_size_is_that_of_the_data(wide: Path) -> None:
 # ---------------------------------------------------------------- seconds
 
 
-def _plan(path: Path, shape: str, lanes: int, **options: Any) -> Any:
+def _plan(path, shape, lanes, **options):
     workers, threads = parse_shape(shape)
     setting = {"bandwidth": TEN_GBIT, "latency": 1e-3}
     cluster = Cluster(workers, threads, **{key: options.pop(key, value) for key, value in setting.items()})
@@ -283,7 +273,7 @@ def _plan(path: Path, shape: str, lanes: int, **options: Any) -> Any:
     return plan_cluster("mcid", path, {"loss": "hinge", "lanes": lanes}, cluster=cluster, **given)
 
 
-def test_parts_of_a_round_add_up(wide: Path) -> None:
+def test_parts_of_a_round_add_up(wide):
     made = _plan(wide, "100x8", 800, rate=1e8)
     assert made.round_seconds == sum(made.round_parts.values())
     assert made.plan.seconds_per_pass == made.round_seconds * made.plan.rounds_per_pass
@@ -295,7 +285,7 @@ def test_parts_of_a_round_add_up(wide: Path) -> None:
     assert made.limited_by == max(made.round_parts, key=made.round_parts.get)
 
 
-def test_bytes_and_memory_of_the_driver_do_not_depend_on_the_lanes(wide: Path) -> None:
+def test_bytes_and_memory_of_the_driver_do_not_depend_on_the_lanes(wide):
     few, *others = [_plan(wide, "64x8", lanes) for lanes in (8, 64, 512)]
     for made in others:
         assert {made.round_bytes[name] for name in ("sent", "returned")} == {
@@ -307,7 +297,7 @@ def test_bytes_and_memory_of_the_driver_do_not_depend_on_the_lanes(wide: Path) -
         assert made.plan.driver_bytes == few.plan.driver_bytes
 
 
-def test_idle_threads_are_told_of(wide: Path) -> None:
+def test_idle_threads_are_told_of(wide):
     made = _plan(wide, "100x8", 8)
     assert made.limited_by == "lanes"
     assert made.advice == (
@@ -335,11 +325,11 @@ def test_idle_threads_are_told_of(wide: Path) -> None:
         ("ovr-sdca", "799 of 800 threads are idle: there is only 1 block of classes"),
     ],
 )
-def test_what_keeps_threads_idle(small: Path, method: str, why: str) -> None:
+def test_what_keeps_threads_idle(small, method, why):
     assert re.match(why, plan(method, small, probe=False, cluster="100x8", bytes="1GB").plan.idle)
 
 
-def test_threads_without_a_lane_are_among_the_facts_of_a_plan(small: Path) -> None:
+def test_threads_without_a_lane_are_among_the_facts_of_a_plan(small):
     made = plan("mcid", small, probe=False, workers=1, threads=9)
     assert [fact.text for fact in made.facts() if fact.label == "idle"] == [
         "2 of 9 threads are idle: there are only 7 blocks, smaller ones would make more lanes"
@@ -347,7 +337,7 @@ def test_threads_without_a_lane_are_among_the_facts_of_a_plan(small: Path) -> No
     assert plan("mcid", small, probe=False, workers=7, threads=1).idle is None
 
 
-def test_lanes_follow_the_data_and_the_parallelism_that_is_meant(small: Path) -> None:
+def test_lanes_follow_the_data_and_the_parallelism_that_is_meant(small):
     one = plan("mcid", small, probe=False, cluster="100x8", bytes="1TB")
     assert one.plan.lanes == 4096
     assert one.plan.idle is None
@@ -356,28 +346,28 @@ def test_lanes_follow_the_data_and_the_parallelism_that_is_meant(small: Path) ->
 
 
 @pytest.mark.parametrize(("rows", "most"), [(10**9, MOST_LANES), (2**19 + 1, 16), (50, 8)])
-def test_the_parallelism_of_partitions_and_rows(rows: int, most: int) -> None:
+def test_the_parallelism_of_partitions_and_rows(rows, most):
     counts = (1, 23, 24, 95, 96, 123, 191, 192, 10**6)
     given = [MagicMock(**{"__len__.return_value": count, "meta.n_rows": rows}) for count in counts]
     expected = [1, 1, 2, 4, 8, 8, 8, 16, MOST_LANES]
     assert [default_parallelism(each) for each in given] == [min(each, most) for each in expected]
 
 
-def test_most_lanes_are_what_methods_accept() -> None:
+def test_most_lanes_are_what_methods_accept():
     (lanes,) = [parameter for parameter in METHODS["mcid"].parameters if parameter.name == "lanes"]
     assert lanes.parse(MOST_LANES) == MOST_LANES
     with pytest.raises(ValueError, match="whole number"):
         lanes.parse(MOST_LANES + 1)
 
 
-def test_what_limits_a_round(small: Path, wide: Path) -> None:
+def test_what_limits_a_round(small, wide):
     assert _plan(wide, "100x1", 100, rate=1e6).limited_by == "work"
     assert _plan(small, "100x8", 800, rate=1e12, bandwidth=1e6).limited_by == "store"
     assert _plan(small, "1000x4", 4000, rate=1e12, bandwidth=1e12).limited_by == "schedule"
     assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "merge"
 
 
-def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
+def test_more_of_everything_takes_longer_or_less_time(wide):
     half = _plan(wide, "100x8", 800, bandwidth=TEN_GBIT / 2)
     whole, ten = _plan(wide, "100x8", 800), _plan(wide, "100x8", 800, stored_bytes=10**13)
     assert half.round_parts["return"] == pytest.approx(2 * whole.round_parts["return"])
@@ -386,7 +376,7 @@ def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
     assert ten.plan.cached_fraction < whole.plan.cached_fraction
 
 
-def test_scores_of_every_row_that_do_not_fit_are_not_held(small: Path) -> None:
+def test_scores_of_every_row_that_do_not_fit_are_not_held(small):
     cluster, gib = Cluster(100, 8, TEN_GBIT, 1e-3), {"memory_limit": 32 * GIB, "rate": 1e8}
     with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .* TiB\) but may use") as refused:
         plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**12, **gib)
@@ -415,7 +405,7 @@ def test_scores_of_every_row_that_do_not_fit_are_not_held(small: Path) -> None:
         (parse_seconds, "1ms", 1e-3), (parse_seconds, "0.5s", 0.5), (parse_seconds, "20us", 20e-6),
     ],
 )  # fmt: skip
-def test_units(parse: Callable[[str], Any], text: str, value: Any) -> None:
+def test_units(parse, text, value):
     assert parse(text) == pytest.approx(value)
 
 
@@ -429,7 +419,7 @@ def test_units(parse: Callable[[str], Any], text: str, value: Any) -> None:
         (parse_seconds, "-1ms", "time"),
     ],
 )  # fmt: skip
-def test_what_has_no_unit_is_refused(parse: Callable[[str], Any], text: str, what: str) -> None:
+def test_what_has_no_unit_is_refused(parse, text, what):
     with pytest.raises(ValueError, match=f"'{text}' is not a {what}"):
         parse(text)
 
@@ -449,21 +439,21 @@ def test_what_has_no_unit_is_refused(parse: Callable[[str], Any], text: str, wha
         ({"cluster": "4x2", "method": "auto"}, "a plan for a cluster is of one method; name it, such as sgd"),
     ],
 )
-def test_what_does_not_go_together_from_python(small: Path, asked: dict[str, Any], message: str) -> None:
+def test_what_does_not_go_together_from_python(small, asked, message):
     with pytest.raises(ParameterError, match=f"^{re.escape(message)}"):
         plan(**{"method": "mcid", "dataset": small, "probe": False, **asked})
 
 
-def test_an_open_data_set_is_planned_from_python(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_data_set_is_planned_from_python(small, monkeypatch):
     # of which others may take some between two plans
     monkeypatch.setattr("distls.execution.memory_budget.available_memory", lambda: 2**33)
     for shape in ({}, {"cluster": "4x2"}):
-        asked: Any = {"params": {"loss": "hinge"}, "probe": False, **shape}
+        asked = {"params": {"loss": "hinge"}, "probe": False, **shape}
         found = plan("mcid", open_dataset(small), **asked)
         assert found.to_json() == plan("mcid", small, **asked).to_json()
 
 
-def test_the_lines_of_a_plan(small: Path) -> None:
+def test_the_lines_of_a_plan(small):
     command = ("plan", "mcid", small, "--cluster", "100x8", "-p", "loss=hinge")
     code, out, err = distls(*command, "--bytes", "1TB", "--rate", "1MB", "-p", "lanes=400")
     assert (code, err) == (0, "")
@@ -497,11 +487,11 @@ def test_the_lines_of_a_plan(small: Path) -> None:
         ),
     ],
 )
-def test_options_that_contradict_each_other(small: Path, options: tuple[str, ...], message: str) -> None:
+def test_options_that_contradict_each_other(small, options, message):
     assert distls("plan", "mcid", small, *options) == (2, "", f"distls: {message}\n")
 
 
-def test_random_sizes_are_cut_evenly(small: Path) -> None:
+def test_random_sizes_are_cut_evenly(small):
     grown = resized(open_dataset(small), 10**9 + 7)
     for counts in (grown.table.rows, grown.table.nnz, grown.decoded_bytes):
         assert np.ptp(counts) <= 16

@@ -1,10 +1,8 @@
 """Sizes in words, and the plan's arithmetic: sums, limits that are kept, refusals that can be believed."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distls.execution.memory_budget import MIB, SAFE_FRACTION, MemoryBudget, human, parse_bytes
-from distls.memory_plan import BASE_BYTES, SLACK, Footprint, Plan, check_workers, make_plan
+from distls.memory_plan import BASE_BYTES, SLACK, Footprint, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.rounds.task import Needs
 
@@ -27,18 +25,18 @@ GIB = 2**30
         (" 4M ", 4 * MIB), ("1e3", 1000),
     ],
 )  # fmt: skip
-def test_sizes_are_parsed(text: str, size: int) -> None:
+def test_sizes_are_parsed(text, size):
     assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "x", "5XB", "5 MiBs", "1,5GiB", "nan", "inf", "1e999GiB", "--5"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size; write it like 600MiB or 2GiB"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "-1MiB", "0.1B"])
-def test_a_size_is_positive(text: str) -> None:
+def test_a_size_is_positive(text):
     with pytest.raises(ValueError, match="a size must be positive"):
         parse_bytes(text)
 
@@ -50,22 +48,22 @@ def test_a_size_is_positive(text: str) -> None:
         (600 * MIB, "600 MiB"), (1.25 * GIB, "1.2 GiB"), (2**40, "1.0 TiB"), (5000 * 2**40, "5000.0 TiB"),
     ],
 )  # fmt: skip
-def test_sizes_in_words(size: float, text: str) -> None:
+def test_sizes_in_words(size, text):
     assert human(size) == text
 
 
 @given(st.integers(1, 2**60))
-def test_words_are_parsed_to_about_the_same_size(size: int) -> None:
+def test_words_are_parsed_to_about_the_same_size(size):
     assert parse_bytes(human(size)) == pytest.approx(size, rel=0.51 if size < 3 * 1024 else 0.2)
 
 
-def test_an_unlimited_budget_shares_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unlimited_budget_shares_half_of_the_free_memory(monkeypatch):
     monkeypatch.setattr("distls.execution.memory_budget.available_memory", lambda: 8 * GIB)
     assert MemoryBudget(workers=2).worker_limit == 2 * GIB
     assert MemoryBudget(GIB, workers=2).worker_limit == GIB
 
 
-def _data(decoded: list[int], stored: list[int]) -> Any:
+def _data(decoded, stored):
     return SimpleNamespace(
         decoded_bytes=np.array(decoded),
         stored_bytes=np.array(stored),
@@ -74,8 +72,8 @@ def _data(decoded: list[int], stored: list[int]) -> Any:
     )
 
 
-def _plan(budget: MemoryBudget, **changes: Any) -> Plan:
-    options: dict[str, Any] = {
+def _plan(budget, **changes):
+    options = {
         "dataset": _data([16 * MIB] * 40, [10 * MIB] * 40),
         "weight_bytes": 3 * MIB,
         "result_copies": 2,
@@ -105,14 +103,12 @@ jobs = st.builds(
 shapes = st.tuples(st.integers(1, 20), st.integers(1, 16), st.booleans())
 
 
-def _budget(shape: tuple[int, int, bool], limit: int, cache_limit: int | None = None) -> MemoryBudget:
+def _budget(shape, limit, cache_limit=None):
     return MemoryBudget(limit, *shape, cache_limit=cache_limit)
 
 
 @given(jobs, shapes, st.none() | st.integers(0, GIB), st.integers(40, 45))
-def test_the_parts_add_up_within_the_limit(
-    job: dict[str, Any], shape: tuple[int, int, bool], cache_limit: int | None, power: int
-) -> None:
+def test_the_parts_add_up_within_the_limit(job, shape, cache_limit, power):
     plan = _plan(_budget(shape, 2**power, cache_limit), **job)
     decoded = int(job["dataset"].decoded_bytes.sum())
     assert plan.worker_bytes == sum(plan.worker_parts.values()) <= SAFE_FRACTION * plan.worker_limit
@@ -124,16 +120,14 @@ def test_the_parts_add_up_within_the_limit(
     assert plan.bytes_per_pass == job["dataset"].stored_bytes.sum()
 
 
-def _needed(job: dict[str, Any], shape: tuple[int, int, bool]) -> dict[str, int]:
+def _needed(job, shape):
     parts = _plan(_budget(shape, 2**50, 0), **job).worker_parts
     assert parts.pop("cache") == parts.pop("cache reserve") == 0
     return parts
 
 
 @given(jobs, shapes)
-def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(
-    job: dict[str, Any], shape: tuple[int, int, bool]
-) -> None:
+def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(job, shape):
     with pytest.raises(MemoryPlanError) as caught:
         _plan(_budget(shape, MIB), **job)
     found = re.search(r"allow at least --memory-limit (\d+MiB)", str(caught.value))
@@ -147,7 +141,7 @@ def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(
 @example(
     {"dataset": _data([0], [0]), "weight_bytes": 21846, "result_copies": 3, "lanes": 10}, (9, 1, True), 1
 )
-def test_more_threads_need_no_less(job: dict[str, Any], shape: tuple[int, int, bool], factor: int) -> None:
+def test_more_threads_need_no_less(job, shape, factor):
     workers, threads, compiles = shape
     fewer, more = _needed(job, shape), _needed(job, (workers, 2 * threads, compiles))
     # of tasks with fewer lanes each, fewer results wait to be merged
@@ -158,14 +152,14 @@ def test_more_threads_need_no_less(job: dict[str, Any], shape: tuple[int, int, b
 
 
 @given(jobs, shapes, st.integers(1, 9))
-def test_more_lanes_need_no_less(job: dict[str, Any], shape: tuple[int, int, bool], extra: int) -> None:
+def test_more_lanes_need_no_less(job, shape, extra):
     fewer, more = _needed(job, shape), _needed({**job, "lanes": job["lanes"] + extra}, shape)
     # of tasks with several lanes, more may be nodes of the tree: fewer results wait to be merged
     alone = job["lanes"] + extra <= shape[0] * shape[1]
     assert all(more[name] >= fewer[name] for name in fewer if alone or name != "weights")
 
 
-def test_the_cache_is_what_the_limit_leaves() -> None:
+def test_the_cache_is_what_the_limit_leaves():
     least = sum(_plan(MemoryBudget(100 * GIB, cache_limit=0)).worker_parts.values())
     for extra in (0, 10 * MIB, 300 * MIB):
         plan = _plan(MemoryBudget(int((least + extra) / SAFE_FRACTION) + 2))
@@ -183,7 +177,7 @@ def test_the_cache_is_what_the_limit_leaves() -> None:
         (1, 500 * MIB, ["ingest again with a smaller --partition-size"]),
     ],
 )
-def test_a_refusal_names_numbers_and_remedies(threads: int, partition: int, remedies: list[str]) -> None:
+def test_a_refusal_names_numbers_and_remedies(threads, partition, remedies):
     with pytest.raises(MemoryPlanError) as caught:
         _plan(MemoryBudget(100 * MIB, 1, threads), dataset=_data([partition], [partition]))
     text = str(caught.value)
@@ -193,7 +187,7 @@ def test_a_refusal_names_numbers_and_remedies(threads: int, partition: int, reme
 
 
 @pytest.mark.parametrize(("lanes", "share"), [(8, 4 / 8), (7, 4 / 7), (1, 1.0)])
-def test_what_a_worker_seldom_needs_is_named_reserve(lanes: int, share: float) -> None:
+def test_what_a_worker_seldom_needs_is_named_reserve(lanes, share):
     parts = _plan(MemoryBudget(100 * GIB, workers=2), lanes=lanes).worker_parts
     decoded = SLACK * 640 * MIB
     assert parts["cache"] == pytest.approx(share * decoded, abs=2), "of its own lanes"
@@ -207,11 +201,11 @@ def test_what_a_worker_seldom_needs_is_named_reserve(lanes: int, share: float) -
     assert tight.worker_parts["cache reserve"] == 0
 
 
-def test_a_worker_that_cannot_is_named(small_csr: Callable[..., Any]) -> None:
+def test_a_worker_that_cannot_is_named(small_csr):
     dataset = small_csr().dataset
     executor = SimpleNamespace(
         each_worker=lambda function, job: {"tcp://b:1": None, "tcp://a:2": f"{job[0].path}: gone"}
     )
     with pytest.raises(WorkerError) as caught:
-        check_workers(executor, dataset, None)  # type: ignore[arg-type]
+        check_workers(executor, dataset, None)
     assert str(caught.value) == f"worker tcp://a:2: {dataset.path.resolve()}: gone"

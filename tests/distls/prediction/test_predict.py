@@ -2,8 +2,6 @@
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.ingest import ingest
 from distls.prediction.predict import predict
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.locks import locked
 from distls.storage.model.model import LinearModel, save_model
@@ -27,7 +24,7 @@ K, D = len(CLASSES), 30
 
 
 @pytest.fixture(scope="module")
-def model() -> LinearModel:
+def model():
     rng = np.random.default_rng(0)
     return LinearModel(
         weights=rng.standard_normal((D, K)).astype(np.float32), intercept=rng.standard_normal(K).astype(np.float32),
@@ -37,17 +34,17 @@ def model() -> LinearModel:
 
 
 @pytest.fixture(scope="module")
-def x() -> Any:
+def x():
     return labelled_rows(250, D, K)[0]
 
 
 @pytest.fixture(scope="module")
-def dataset(x: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(x, tmp_path_factory):
     """Three partitions, no labels."""
     return write_dataset(tmp_path_factory.mktemp("d") / "new", x, None)
 
 
-def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndarray, np.ndarray]:
+def expected(model, x, top, proba):
     values = x.toarray().astype(np.float64) @ model.weights + model.intercept
     values = softmax(values, axis=1) if proba else values
     codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
@@ -56,7 +53,7 @@ def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndar
 
 @pytest.mark.parametrize("top", [1, 3, K])
 @pytest.mark.parametrize("proba", [False, True])
-def test_csv(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: int, proba: bool) -> None:
+def test_csv(dataset, model, x, tmp_path, top, proba):
     assert predict(model, dataset, tmp_path / "p.csv", top=top, proba=proba) == 250
     header, *rows = read_csv(tmp_path / "p.csv")
     value = "probability" if proba else "score"
@@ -71,7 +68,7 @@ def test_csv(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: 
 
 @pytest.mark.parametrize("top", [1, 3])
 @pytest.mark.parametrize("proba", [False, True])
-def test_zarr(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: int, proba: bool) -> None:
+def test_zarr(dataset, model, x, tmp_path, top, proba):
     predict(model, dataset, tmp_path / "p.zarr", top=top, proba=proba)
     group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
     codes, values = expected(model, x, top, proba)
@@ -81,9 +78,9 @@ def test_zarr(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top:
     np.testing.assert_allclose(group["score"][:], values, rtol=2e-5, atol=1e-6)
 
 
-def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+def test_from_a_run_with_progress(dataset, model, tmp_path):
     save_model(tmp_path / "run" / "model", model)
-    calls: list[tuple[int, int, str]] = []
+    calls = []
     predict(tmp_path / "run", dataset.path, tmp_path / "a.csv", progress=lambda *call: calls.append(call))
     assert calls == [(1, 3, "predicting"), (2, 3, "predicting"), (3, 3, "predicting")]
     predict(model, dataset, tmp_path / "b.csv")
@@ -91,9 +88,7 @@ def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
-def test_what_a_killed_process_left_is_swept(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
-) -> None:
+def test_what_a_killed_process_left_is_swept(dataset, model, tmp_path, ending):
     """Fault: What a killed `predict` left half-written | before the next one of that name | nothing; it is swept"""
     (tmp_path / f"out.{ending}.0123abcd.partial").write_text('row,label,score\r\n0,"a,b",1.5\r\n1,"tw')
     (tmp_path / f"out.{ending}.4567abcd.partial").mkdir()
@@ -106,9 +101,7 @@ def test_what_a_killed_process_left_is_swept(
     assert {path.name for path in tmp_path.iterdir()} == {f"out.{ending}", *others}
 
 
-def test_one_process_writes_a_file_of_predictions(
-    dataset: Dataset, model: LinearModel, tmp_path: Path
-) -> None:
+def test_one_process_writes_a_file_of_predictions(dataset, model, tmp_path):
     with (
         locked(tmp_path / ".out.csv.lock", "it"),
         pytest.raises(StorageError, match=r"out\.csv is being written by process \d+ on "),
@@ -118,7 +111,7 @@ def test_one_process_writes_a_file_of_predictions(
 
 
 @pytest.mark.parametrize("top", [1, 2, 4])
-def test_ties_go_to_the_lower_class(top: int) -> None:
+def test_ties_go_to_the_lower_class(top):
     values = np.array([[1.0, 2, 2, 0], [3, 3, 3, 3], [0, -1, 0, 1]])
     codes, best = top_classes(values, top)
     assert codes.tolist() == [row[:top] for row in ([1, 2, 0, 3], [0, 1, 2, 3], [3, 0, 2, 1])]
@@ -126,7 +119,7 @@ def test_ties_go_to_the_lower_class(top: int) -> None:
 
 
 @pytest.mark.parametrize("k", [3, 40])
-def test_the_top_classes_are_those_of_whole_sorted_rows(k: int) -> None:
+def test_the_top_classes_are_those_of_whole_sorted_rows(k):
     rng = np.random.default_rng(k)
     for values in (rng.standard_normal((50, k)), rng.integers(0, 4, (50, k)).astype(float), np.ones((50, k))):
         odd = [np.where(rng.random((50, k)) < 0.05, value, values) for value in (np.nan, np.inf, -np.inf)]
@@ -136,7 +129,7 @@ def test_the_top_classes_are_those_of_whole_sorted_rows(k: int) -> None:
                 assert np.array_equal(top_classes(changed, top)[0], whole)
 
 
-def test_equal_classes_tie_in_the_file(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+def test_equal_classes_tie_in_the_file(dataset, model, tmp_path):
     same = replace(
         model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32)
     )
@@ -147,10 +140,10 @@ def test_equal_classes_tie_in_the_file(dataset: Dataset, model: LinearModel, tmp
 class Failing(SerialExecutor):
     """The third partition cannot be predicted."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error):
         self.error = error
 
-    def map(self, function, items, *, shared=None):  # type: ignore[no-untyped-def]
+    def map(self, function, items, *, shared=None):
         for item in items:
             if item == 2:
                 raise self.error
@@ -159,18 +152,14 @@ class Failing(SerialExecutor):
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
-def test_what_fails_leaves_nothing(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str, error: BaseException
-) -> None:
+def test_what_fails_leaves_nothing(dataset, model, tmp_path, ending, error):
     with pytest.raises(type(error)):
         predict(model, dataset, tmp_path / f"p.{ending}", executor=Failing(error))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
-def test_a_full_disk_is_reported_and_leaves_nothing(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
-) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(dataset, model, tmp_path, ending):
     full = Failing(OSError(28, "No space left on device"))
     with pytest.raises(StorageError) as caught:
         predict(model, dataset, tmp_path / f"p.{ending}", executor=full)
@@ -199,9 +188,7 @@ ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings
         ("p.csv", {"top": 0}, ParameterError, "--top 0: the model has 5 classes"),
     ],
 )  # fmt: skip
-def test_refused_before_anything_is_read(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, out: str, options: Any, error: Any, message: str
-) -> None:
+def test_refused_before_anything_is_read(dataset, model, tmp_path, out, options, error, message):
     (tmp_path / "there.csv").write_text("mine")
     (tmp_path / "mine.zarr").mkdir()
     with pytest.raises(error) as caught:
@@ -212,9 +199,7 @@ def test_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
-def test_predictions_are_replaced_when_the_new_ones_are_complete(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
-) -> None:
+def test_predictions_are_replaced_when_the_new_ones_are_complete(dataset, model, tmp_path, ending):
     place, fresh = tmp_path / f"p.{ending}", tmp_path / f"fresh.{ending}"
     predict(model, dataset, place, top=2)
     before = _content(place)
@@ -244,9 +229,7 @@ OTHERS_FILES = {
 
 
 @pytest.mark.parametrize("name", OTHERS_FILES)
-def test_only_predictions_are_replaced(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, name: str
-) -> None:
+def test_only_predictions_are_replaced(dataset, model, tmp_path, name):
     out = tmp_path / "mine.csv"
     out.write_text(OTHERS_FILES[name], newline="")
     with pytest.raises(MismatchError, match="not predictions of distls"):
@@ -254,9 +237,7 @@ def test_only_predictions_are_replaced(
     assert out.read_bytes() == OTHERS_FILES[name].encode()
 
 
-def test_a_group_of_another_program_is_not_replaced(
-    dataset: Dataset, model: LinearModel, tmp_path: Path
-) -> None:
+def test_a_group_of_another_program_is_not_replaced(dataset, model, tmp_path):
     for attributes, arrays in (({}, ["score", "label"]), ({"classes": ["a"]}, ["score", "label", "mine"])):
         group = zarr.create_group(str(tmp_path / "p.zarr"), attributes=attributes, overwrite=True)
         for array in arrays:
@@ -266,7 +247,7 @@ def test_a_group_of_another_program_is_not_replaced(
 
 
 @pytest.mark.parametrize("how", ["itself", "link", "hard link", "relative"])
-def test_what_is_predicted_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_what_is_predicted_is_not_replaced(tmp_path, monkeypatch, how):
     """Predictions may be the source of others: what is in the file does not protect it."""
     monkeypatch.chdir(tmp_path)
     source, out = tmp_path / "p.csv", tmp_path / "out.csv"
@@ -289,9 +270,7 @@ def test_what_is_predicted_is_not_replaced(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
-def test_what_appears_under_the_name_meanwhile_stays(
-    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
-) -> None:
+def test_what_appears_under_the_name_meanwhile_stays(dataset, model, tmp_path, ending):
     """Fault: A file of another program appears as OUT | while rows are predicted | one line; the file stays"""
     out = tmp_path / f"p.{ending}"
     with pytest.raises(MismatchError, match="exists already"):
@@ -299,12 +278,12 @@ def test_what_appears_under_the_name_meanwhile_stays(
     assert out.read_text() == "mine"
 
 
-def _content(place: Path) -> dict[str, bytes]:
+def _content(place):
     files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
     return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
-def test_no_probabilities_without_softmax(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+def test_no_probabilities_without_softmax(dataset, model, tmp_path):
     with pytest.raises(ParameterError) as caught:
         predict(replace(model, loss="crammer_singer"), dataset, tmp_path / "p.csv", proba=True)
     assert str(caught.value) == (
@@ -313,14 +292,14 @@ def test_no_probabilities_without_softmax(dataset: Dataset, model: LinearModel, 
     )
 
 
-def test_wider_rows_are_refused(model: LinearModel, tmp_path: Path) -> None:
+def test_wider_rows_are_refused(model, tmp_path):
     wide = write_dataset(tmp_path / "w", labelled_rows(20, D + 1, K)[0], None)
     with pytest.raises(MismatchError, match=rf"has {D + 1} features, the model {D}"):
         predict(model, wide, tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize("how", ["p.csv", "p.zarr", "evaluate"])
-def test_rows_times_classes_is_never_held(model: LinearModel, tmp_path: Path, how: str) -> None:
+def test_rows_times_classes_is_never_held(model, tmp_path, how):
     rows, k = 6000, 6000
     x, y = labelled_rows(rows, D, 5)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=rows, classes=list(range(k)), n_classes=k)
@@ -328,7 +307,7 @@ def test_rows_times_classes_is_never_held(model: LinearModel, tmp_path: Path, ho
         model, weights=np.zeros((D, k), np.float32), intercept=np.zeros(k, np.float32), classes=list(range(k))
     )
 
-    def work() -> object:
+    def work():
         return evaluate(many, data) if how == "evaluate" else predict(many, data, tmp_path / how)
 
     work()  # compiles

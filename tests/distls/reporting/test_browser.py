@@ -1,11 +1,8 @@
 """Reports in a real browser: no errors, no requests, marks in every plot, nothing wider than the page."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
-from browser_helpers import Tab, browser
+from browser_helpers import browser
 from helpers import wait_until
 
 from distls import ingest
@@ -52,13 +49,13 @@ CONTRAST = """
 
 
 @pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
+def tab():
     with browser() as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, tab: Tab) -> Path:
+def report(tmp_path_factory, tab):
     """A report with all kinds of plots, of data with names that would like to be more than names."""
     root = tmp_path_factory.mktemp("pages")
     rng = np.random.default_rng(0)
@@ -89,9 +86,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, tab: Tab) -> Path:
 @pytest.mark.slow_cases("(1280-|400-light)")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_report_is_drawn_without_errors_at_every_width(
-    tab: Tab, report: Path, width: int, dark: bool
-) -> None:
+def test_a_report_is_drawn_without_errors_at_every_width(tab, report, width, dark):
     tab.show(report, width=width, dark=dark)
     assert tab.said == []
     assert tab.requested == [report.resolve().as_uri()]
@@ -106,7 +101,7 @@ def test_a_report_is_drawn_without_errors_at_every_width(
 
 
 @pytest.mark.slow
-def test_a_printed_page_is_light_and_not_wider_than_paper(tab: Tab, report: Path) -> None:
+def test_a_printed_page_is_light_and_not_wider_than_paper(tab, report):
     tab.show(report, width=740, dark=True)
     tab.print_as()
     assert tab.value(REACH) <= 740
@@ -116,7 +111,7 @@ def test_a_printed_page_is_light_and_not_wider_than_paper(tab: Tab, report: Path
 
 
 @pytest.mark.slow
-def test_a_click_on_a_heading_sorts(tab: Tab, report: Path) -> None:
+def test_a_click_on_a_heading_sorts(tab, report):
     tab.show(report, width=1280)
     tables = "[...document.querySelectorAll('table')].find(t => t.textContent.includes('recall'))"
     column = f"[...{tables}.tBodies[0].rows].map(row => Number(row.cells[1].dataset.v))"
@@ -128,7 +123,7 @@ def test_a_click_on_a_heading_sorts(tab: Tab, report: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_is_read_and_sorted_by_the_keys(tab: Tab, report: Path) -> None:
+def test_a_report_is_read_and_sorted_by_the_keys(tab, report):
     tab.show(report, width=1280)
     tab.press("Tab")
     first = tab.focused()
@@ -155,7 +150,7 @@ def test_a_report_is_read_and_sorted_by_the_keys(tab: Tab, report: Path) -> None
     assert tab.focused()["ringed"]
 
 
-def test_a_script_that_is_not_ours_does_not_run(tab: Tab, report: Path, tmp_path: Path) -> None:
+def test_a_script_that_is_not_ours_does_not_run(tab, report, tmp_path):
     # as if a name had not been escaped: the policy of the page is a second wall
     text = report.read_text(encoding="utf-8")
     changed = tmp_path / "changed.html"
@@ -167,7 +162,7 @@ def test_a_script_that_is_not_ours_does_not_run(tab: Tab, report: Path, tmp_path
     assert any("Content Security Policy" in line for line in tab.said)
 
 
-def test_tables_of_a_comparison_need_no_scrolling_on_a_phone(tab: Tab, report: Path, tmp_path: Path) -> None:
+def test_tables_of_a_comparison_need_no_scrolling_on_a_phone(tab, report, tmp_path):
     runs = [report.parent / "run", tmp_path / "other"]
     fit("sgd", report.parent / "train", runs[1], params={"loss": "hinge", "lanes": 1}, passes=2)
     page = tmp_path / "comparison.html"

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, distls, labelled_rows, write_dataset
@@ -15,7 +14,7 @@ from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("commands")
     write_dataset(root / "train", *labelled_rows(400, 40, 4))
     write_dataset(root / "test", *labelled_rows(200, 40, 4, seed=1))
@@ -23,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_json_and_page(place: Path, tmp_path: Path) -> None:
+def test_json_and_page(place, tmp_path):
     code, out, _ = distls("report", place / "run", "--json", "--own-data")
     assert (code, json.loads(out)) == (0, make_report(place / "run", own_data=True).to_json())
     code, out, _ = distls("report", place / "run", "--json", "--data", place / "train")
@@ -35,7 +34,7 @@ def test_json_and_page(place: Path, tmp_path: Path) -> None:
     assert distls("report", place / "run").out.startswith("sgd on ")
 
 
-def test_a_fit_writes_its_report(place: Path, tmp_path: Path) -> None:
+def test_a_fit_writes_its_report(place, tmp_path):
     page = tmp_path / "report.html"
     options = ("-p", "loss=log", "--passes", 1, "--executor", "serial", "--quiet", "--report", page)
     code, out, err = distls("fit", "sgd", place / "train", tmp_path / "run", *options)
@@ -44,7 +43,7 @@ def test_a_fit_writes_its_report(place: Path, tmp_path: Path) -> None:
     assert "<h2>Provenance</h2>" in page.read_text(encoding="utf-8")
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_fit(place: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_refused_before_the_fit(place, tmp_path):
     (tmp_path / "mine.html").write_text("mine")
     fit_it = ("fit", "sgd", place / "train", tmp_path / "run", "--executor", "serial", "--report")
     said = f"distls: {tmp_path}/mine.html exists and is no report of distls; choose another name\n"
@@ -61,12 +60,12 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_fit(place: Path, 
         (("--data", "x"), "--data is for --html and --json; `distls evaluate` scores a model in text"),
     ],
 )
-def test_options_that_contradict_each_other(place: Path, options: tuple[str, ...], said: str) -> None:
+def test_options_that_contradict_each_other(place, options, said):
     assert distls("report", place / "run", *options) == (2, "", f"distls: {said}\n")
 
 
 @pytest.mark.slow
-def test_a_live_report_ends_with_code_0(place: Path) -> None:
+def test_a_live_report_ends_with_code_0(place):
     command = [sys.executable, "-m", "distls", "report", str(place / "run"), "--live"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         address = process.stdout.readline().strip()

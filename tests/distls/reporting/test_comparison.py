@@ -1,7 +1,6 @@
 """Comparisons of runs: fields, weights and predictions against plain NumPy, and refusals in one line."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("compared")
     write_dataset(root / "train", *labelled_rows(500, 40, 4))
     write_dataset(root / "test", *labelled_rows(300, 40, 4, seed=1))
@@ -32,12 +31,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _predicted(run: Path, x: np.ndarray) -> np.ndarray:
+def _predicted(run, x):
     model = load_model(run)
     return (x @ model.weights + model.intercept).argmax(axis=1)
 
 
-def test_the_numbers_are_those_of_plain_numpy(place: Path) -> None:
+def test_the_numbers_are_those_of_plain_numpy(place):
     made = compare([place / "one", place / "two"], place / "test").to_json()
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["differing"] == {"alpha": [0.0, 0.05]}
@@ -60,7 +59,7 @@ def test_the_numbers_are_those_of_plain_numpy(place: Path) -> None:
     assert [row["predicted"] for row in found["rows"]] == np.stack([one, two], axis=1)[apart].tolist()
 
 
-def test_three_runs_have_three_pairs(place: Path) -> None:
+def test_three_runs_have_three_pairs(place):
     again = place / "three"
     fit("sgd", place / "train", again, params={"loss": "log", "alpha": 0.0}, passes=2, seed=1)
     made = compare([place / "one", place / "two", again], place / "test")
@@ -73,7 +72,7 @@ def test_three_runs_have_three_pairs(place: Path) -> None:
     assert made.differing["seed"] == [0, 0, 1]
 
 
-def test_lines_of_a_comparison(place: Path) -> None:
+def test_lines_of_a_comparison(place):
     lines = comparison_lines(compare([place / "one", place / "two"], place / "test"))
     assert lines[0].split() == [
         "run",
@@ -90,7 +89,7 @@ def test_lines_of_a_comparison(place: Path) -> None:
     assert any("rows in dispute" in line or "in dispute (" in line for line in lines)
 
 
-def test_a_run_equals_its_copy(place: Path, tmp_path: Path) -> None:
+def test_a_run_equals_its_copy(place, tmp_path):
     params = {"loss": "log", "alpha": 0.0}
     options = {"passes": 2, "eval_data": place / "test", "eval_every": 1}
     fit("sgd", place / "train", tmp_path / "one", params=params, **options)
@@ -103,7 +102,7 @@ def test_a_run_equals_its_copy(place: Path, tmp_path: Path) -> None:
     assert "asked for the same" in "\n".join(comparison_lines(made))
 
 
-def test_runs_that_cannot_be_compared(place: Path) -> None:
+def test_runs_that_cannot_be_compared(place):
     one = place / "one"
     with pytest.raises(
         MismatchError, match=r"run-wide cannot be compared with .*one: it has 60 features, that 40"
@@ -122,7 +121,7 @@ def test_runs_that_cannot_be_compared(place: Path) -> None:
         compare([one, place / "two"], place / "wide")
 
 
-def test_the_page_has_curves_and_tables(place: Path) -> None:
+def test_the_page_has_curves_and_tables(place):
     page = render_comparison(compare([place / "one", place / "two"], place / "test"))
     for title in ("Runs", "Curves", "What differs", "Weights", "Predictions"):
         assert f"<h2>{title}</h2>" in page
@@ -130,7 +129,7 @@ def test_the_page_has_curves_and_tables(place: Path) -> None:
     assert "rows in dispute" in page
 
 
-def test_the_command_line(place: Path, tmp_path: Path) -> None:
+def test_the_command_line(place, tmp_path):
 
     runs = [place / "one", place / "two"]
     told = printed("compare", *runs, "--data", place / "test", "--json")

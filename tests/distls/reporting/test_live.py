@@ -2,8 +2,6 @@
 
 import http.client
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from helpers import SECONDS, labelled_rows, write_dataset
@@ -16,7 +14,7 @@ from distls.training.run_folder import Run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(200, 30, 3))
     config = RunConfig(
         method="sgd",
@@ -29,7 +27,7 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def live(run: Run) -> Iterator[LiveReport]:
+def live(run):
     served = LiveReport(run.path)
     thread = threading.Thread(target=served.serve)
     thread.start()
@@ -39,7 +37,7 @@ def live(run: Run) -> Iterator[LiveReport]:
     served.close()
 
 
-def _asked(live: LiveReport, path: str = "/", host: str | None = None) -> tuple[int, str]:
+def _asked(live, path="/", host=None):
     address = live.address.removeprefix("http://").rstrip("/")
     connection = http.client.HTTPConnection(address, timeout=SECONDS)
     connection.request("GET", path, headers={} if host is None else {"Host": host})
@@ -47,7 +45,7 @@ def _asked(live: LiveReport, path: str = "/", host: str | None = None) -> tuple[
     return answer.status, answer.read().decode()
 
 
-def test_only_this_machine_is_answered_and_only_the_page(live: LiveReport) -> None:
+def test_only_this_machine_is_answered_and_only_the_page(live):
     assert live.address.startswith("http://127.0.0.1:")
     assert _asked(live)[0] == 200
     assert _asked(live, "/../etc/passwd")[0] == 404
@@ -55,7 +53,7 @@ def test_only_this_machine_is_answered_and_only_the_page(live: LiveReport) -> No
 
 
 @pytest.mark.slow
-def test_the_page_follows_the_run(live: LiveReport, run: Run, tmp_path: Path) -> None:
+def test_the_page_follows_the_run(live, run, tmp_path):
     _, page = _asked(live)
     assert '<meta http-equiv="refresh" content="5">' in page
     fit(
@@ -78,6 +76,6 @@ def test_the_page_follows_the_run(live: LiveReport, run: Run, tmp_path: Path) ->
     assert "<h2>Strongest features</h2>" in page
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(FormatError, match="no such run"):
         LiveReport(tmp_path / "none")

@@ -7,7 +7,6 @@ from helpers import labelled_rows, write_dataset
 
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
 
@@ -15,12 +14,12 @@ EVIL = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def data(tmp_path_factory):
     rows = labelled_rows(300, 30, 3)
     return write_dataset(tmp_path_factory.mktemp("views") / "train", *rows, classes=["a", EVIL, "c"])
 
 
-def test_a_dataset_is_a_line_and_a_table(data: Dataset) -> None:
+def test_a_dataset_is_a_line_and_a_table(data):
     assert repr(data) == f"<Dataset {data.path}: 300 rows x 30 features, 3 classes, 3 partitions>"
     shown = data._repr_html_()
     assert "<script>" not in shown
@@ -28,14 +27,14 @@ def test_a_dataset_is_a_line_and_a_table(data: Dataset) -> None:
     assert data.fingerprint[:16] in shown
 
 
-def test_a_plan_is_a_line_and_a_table(data: Dataset) -> None:
+def test_a_plan_is_a_line_and_a_table(data):
     plan = plan_fit("sgd", data.path, {"loss": "log"}, probe=False)
     assert repr(plan).startswith("<Plan: ")
     assert repr(plan).endswith(f"a pass, {plan.lanes} lanes>")
     assert "memory, driver" in plan._repr_html_()
 
 
-def test_a_result_is_a_line_and_a_table(data: Dataset, tmp_path: Path) -> None:
+def test_a_result_is_a_line_and_a_table(data, tmp_path):
     result = fit("sgd", data.path, tmp_path / "run", params={"loss": "log"}, passes=2, eval_data=data.path)
     error = f"{100 * result.record['eval_error']:.2f} %"
     line = repr(result)
@@ -48,7 +47,7 @@ def test_a_result_is_a_line_and_a_table(data: Dataset, tmp_path: Path) -> None:
     assert f">{error}</td>" in result._repr_html_()
 
 
-def test_a_result_without_a_model() -> None:
+def test_a_result_without_a_model():
     result = FitResult(Status.DIVERGED, None, None, 1.0, 0.25, {})
     assert repr(result) == "<FitResult status DIVERGED, passes 1, seconds 0.2>"
     numbers = FitResult(Status.CONVERGED, None, Path("r"), 1.0, 0.0, {"eval_mse": 0.5, "eval_error": 0.5})

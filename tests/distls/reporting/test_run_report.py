@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ EVIL, EVIL_COLUMN = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("reports")
     write_dataset(root / "train", *labelled_rows(600, 40, 4))
     write_dataset(root / "test", *labelled_rows(200, 40, 4, seed=1))
@@ -33,13 +31,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _page(run: Path, **options: Any) -> str:
+def _page(run, **options):
     out = run.with_name(f"{run.name}.html")
     write_report(run, out, **options)
     return out.read_text(encoding="utf-8")
 
 
-def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
+def test_json_has_what_the_run_and_its_model_say(place):
     made = make_report(place / "run", own_data=True).to_json()
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert (made["kind"], made["method"], made["status"]) == ("report", "sgd", "MAX_PASSES")
@@ -53,7 +51,7 @@ def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
     assert sum(line["n_rows"] for line in judged.reliability) == 200
 
 
-def test_seconds_are_those_of_the_rounds(place: Path) -> None:
+def test_seconds_are_those_of_the_rounds(place):
     made = make_report(place / "run").to_json()
     spent, events = made["costs"]["process_seconds"], made["events"]
     assert spent["kernels"] == pytest.approx(sum(event["kernel_seconds"] for event in events))
@@ -64,7 +62,7 @@ def test_seconds_are_those_of_the_rounds(place: Path) -> None:
     assert made["costs"]["worker_peaks"] == events[-1]["worker_peaks"]
 
 
-def test_the_page_is_whole_and_loads_nothing(place: Path) -> None:
+def test_the_page_is_whole_and_loads_nothing(place):
     page = _page(place / "run", own_data=True)
     assert page.startswith("<!DOCTYPE html>")
     assert page.rstrip().endswith("</html>")
@@ -78,7 +76,7 @@ def test_the_page_is_whole_and_loads_nothing(place: Path) -> None:
     assert "ROC curve" not in page  # of four classes
 
 
-def test_names_from_files_are_text(tmp_path: Path) -> None:
+def test_names_from_files_are_text(tmp_path):
     rng = np.random.default_rng(0)
     rows = [f"{x:.3f},{'a' if x > 0 else EVIL_COLUMN},{EVIL if x > 0 else 'b'}" for x in rng.normal(size=60)]
     (tmp_path / "t.csv").write_text("\n".join([f"x,{EVIL_COLUMN},y", *rows]))
@@ -96,7 +94,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_classes_are_cut_with_a_word(tmp_path: Path) -> None:
+def test_many_classes_are_cut_with_a_word(tmp_path):
     rng = np.random.default_rng(0)
     y = np.arange(3000, dtype=np.int32) % 1000
     x = rng.normal(size=(3000, 8)).astype(np.float32)
@@ -118,7 +116,7 @@ def test_many_classes_are_cut_with_a_word(tmp_path: Path) -> None:
     assert len(page) - scripts < 200_000
 
 
-def test_several_settings_and_the_chosen_one(place: Path) -> None:
+def test_several_settings_and_the_chosen_one(place):
     params = {"loss": "log", "alpha": [1e-4, 1e-2]}
     run = place / "select"
     result = fit("sgd", place / "train", run, params=params, passes=2, select=place / "test")
@@ -134,7 +132,7 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_paths_of_several_losses(tmp_path: Path) -> None:
+def test_paths_of_several_losses(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
     params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}
     result = fit("sdca", data, tmp_path / "run", params=params, passes=3)
@@ -150,7 +148,7 @@ def test_paths_of_several_losses(tmp_path: Path) -> None:
         assert f"</span>loss={loss}</li>" in page
 
 
-def test_a_fit_of_numbers(tmp_path: Path) -> None:
+def test_a_fit_of_numbers(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5))
     np.savez(tmp_path / "t.npz", X=x, y=x @ np.arange(5.0) + 0.1 * rng.normal(size=300))
@@ -172,7 +170,7 @@ def test_a_fit_of_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "drawn"), [((9, 40, 12), True), ((None, None, None), False), ((7,), False)]
 )
-def test_features_used_are_drawn_where_rounds_tell_them(numbers: tuple[int | None, ...], drawn: bool) -> None:
+def test_features_used_are_drawn_where_rounds_tell_them(numbers, drawn):
     events = [
         {"passes": float(at), "details": number and {"non_zero_rows": number}}
         for at, number in enumerate(numbers)
@@ -180,7 +178,7 @@ def test_features_used_are_drawn_where_rounds_tell_them(numbers: tuple[int | Non
     assert any(plot is not None and plot.title == "Features used" for plot in progress_plots(events)) is drawn
 
 
-def test_a_run_without_a_model(place: Path) -> None:
+def test_a_run_without_a_model(place):
     config = RunConfig(method="sgd", dataset="gone", dataset_fingerprint="0", seed=0, grid=[{"alpha": 0.1}])
     run = Run.create(place / "begun", config).path
     made = make_report(run, own_data=True)
@@ -191,7 +189,7 @@ def test_a_run_without_a_model(place: Path) -> None:
         make_report(run, place / "test")
 
 
-def test_data_that_have_gone_are_named(place: Path, tmp_path: Path) -> None:
+def test_data_that_have_gone_are_named(place, tmp_path):
     write_dataset(tmp_path / "test", *labelled_rows(50, 40, 4, seed=1))
     fit("sgd", place / "train", tmp_path / "run", passes=1, eval_data=tmp_path / "test")
     (tmp_path / "test").rename(tmp_path / "moved")
@@ -201,7 +199,7 @@ def test_data_that_have_gone_are_named(place: Path, tmp_path: Path) -> None:
     assert make_report(tmp_path / "run", tmp_path / "moved").judged is not None
 
 
-def test_nothing_that_a_run_names_is_opened_unless_asked(place: Path, tmp_path: Path) -> None:
+def test_nothing_that_a_run_names_is_opened_unless_asked(place, tmp_path):
     """Fault: A run whose files name URLs | its data sets, in a report | they are not opened; a note says so"""
     shutil.copytree(place / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -209,7 +207,7 @@ def test_nothing_that_a_run_names_is_opened_unless_asked(place: Path, tmp_path: 
     url = "http://127.0.0.1:1/"
     config |= {"dataset": f"{url}d", "eval": f"{url}e"}
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    opened: list[Any] = []
+    opened = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("distls.reporting.run_report.open_dataset", opened.append)
         patch.setattr("distls.storage.filesystem.paths.StorePath.read_whole", opened.append)
@@ -220,7 +218,7 @@ def test_nothing_that_a_run_names_is_opened_unless_asked(place: Path, tmp_path: 
     assert make_report(tmp_path / "run", place / "test").judged is not None
 
 
-def test_only_an_older_report_is_replaced(place: Path, tmp_path: Path) -> None:
+def test_only_an_older_report_is_replaced(place, tmp_path):
     out = tmp_path / "report.html"
     write_report(place / "run", out)
     write_report(place / "run", out)
@@ -236,14 +234,14 @@ def test_only_an_older_report_is_replaced(place: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "other.html").exists()
 
 
-def test_bokeh_is_optional(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bokeh_is_optional(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "bokeh", None)
     with pytest.raises(BadInputError, match=r"pip install 'distls\[report\]'"):
         write_report(place / "run", place / "no.html")
     assert make_report(place / "run").to_json()["events"]
 
 
-def test_the_command_repeats_the_run(place: Path, tmp_path: Path) -> None:
+def test_the_command_repeats_the_run(place, tmp_path):
     import shlex
 
     words = shlex.split(fit_command(read_run(place / "run").config, str(tmp_path / "again")))
@@ -257,7 +255,7 @@ def test_the_command_repeats_the_run(place: Path, tmp_path: Path) -> None:
     [{"objective": "x"}, {"plan": {"worker_bytes": []}}, {"children": 3}, {"details": {"path": [1, 2]}}],
     ids=["objective", "plan", "children", "path"],
 )
-def test_a_forged_run_is_refused_in_one_line(place: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_forged_run_is_refused_in_one_line(place, tmp_path, change):
     shutil.copytree(place / "run", tmp_path / "run")
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     del status["crc32c"]
@@ -267,7 +265,7 @@ def test_a_forged_run_is_refused_in_one_line(place: Path, tmp_path: Path, change
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_child_run_elsewhere_is_not_read(place: Path, tmp_path: Path) -> None:
+def test_a_child_run_elsewhere_is_not_read(place, tmp_path):
     shutil.copytree(place / "run", tmp_path / "run")
     (tmp_path / "run" / "children").mkdir()
     (tmp_path / "run" / "children" / "000").symlink_to(place / "run")

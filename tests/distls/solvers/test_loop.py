@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,7 @@ from distls.clock import PARTS, parts_of
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
-from distls.solvers.events import RoundEvent
-from distls.solvers.loop import Progress, Solution, Standing, solve
+from distls.solvers.loop import Progress, Standing, solve
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
 from distls.training.callbacks import History
@@ -36,11 +34,11 @@ class Fake:
     state_type = Counting
     round = Solver.round
 
-    def __init__(self, share: float = 1.0, at_round: Callable[[int], float] = lambda round: 1.0) -> None:
+    def __init__(self, share=1.0, at_round=lambda round: 1.0):
         self.share, self.at_round = share, at_round
         self.bad_state_at = self.ended_at = -1
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         done = state.round + 1
         report = RoundReport(
             running_loss=self.at_round(done), running_error=0.5, n_rows=10, bytes_read=7, cached_bytes=0,
@@ -48,37 +46,37 @@ class Fake:
         )  # fmt: skip
         return Counting(done, state.passes + self.share, np.full((1, 1), float(done))), report
 
-    def status(self, state: Counting) -> Status:
+    def status(self, state):
         if state.round == self.bad_state_at:
             return Status.DIVERGED
         return Status.CONVERGED if state.round == self.ended_at else Status.RUNNING
 
-    def weights(self, state: Counting) -> Fitted:
+    def weights(self, state):
         return Fitted(LinearPredictor(state.value, np.zeros(1)))
 
 
 class Watching:
     """Notes every call in a shared diary; may interrupt."""
 
-    def __init__(self, name: str, diary: list[Any], stop_at: int = 0) -> None:
+    def __init__(self, name, diary, stop_at=0):
         self.name, self.diary, self.stop_at = name, diary, stop_at
 
-    def on_start(self, start: object) -> None:
+    def on_start(self, start):
         raise AssertionError("the loop is not what starts a fit")
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         self.diary.append((self.name, event.record["round"]))
         if event.record["round"] == self.stop_at:
             raise KeyboardInterrupt
 
-    def on_end(self, status: Status, state: Any) -> None:
+    def on_end(self, status, state):
         self.diary.append((self.name, status, state.round))
 
 
 class Scripted:
     """Evaluates round r as `values[r]`, and notes which weights it was given."""
 
-    def __init__(self, **fields: Callable[[int], Any]) -> None:
+    def __init__(self, **fields):
         self.fields, self.rounds = fields, []
 
     async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
@@ -87,9 +85,7 @@ class Scripted:
         return {name: value(done) for name, value in self.fields.items()}
 
 
-def run(
-    solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
-) -> Solution:
+def run(solver, evaluate=None, state=None, *callbacks, **limits):
     stood = {name: limits.pop(name) for name in ("progress", "record", "best") if name in limits}
     work = solve(
         solver, Standing(state or Counting(), **stood), limits=Request(**limits), evaluate=evaluate or Scripted(),
@@ -102,13 +98,13 @@ def run(
     ("share", "limit", "rounds"),
     [(1.0, 3, 3), (0.25, 0.6, 3), (1 / 3, 1, 3), (0.1, 0.3, 3), (0.1, 0.31, 4), (2.5, 1, 1)],
 )
-def test_a_fit_ends_with_the_round_that_reaches_the_passes(share: float, limit: float, rounds: int) -> None:
+def test_a_fit_ends_with_the_round_that_reaches_the_passes(share, limit, rounds):
     solution = run(Fake(share), passes=limit)
     assert (solution.status, solution.state.round) == (Status.MAX_PASSES, rounds)
     assert solution.record["passes"] == solution.state.passes
 
 
-def test_a_limit_already_met_does_no_round() -> None:
+def test_a_limit_already_met_does_no_round():
     evaluate = Scripted()
     solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), passes=5)
     assert (solution.status, solution.state.round, solution.record) == (Status.MAX_PASSES, 5, {})
@@ -119,16 +115,16 @@ def test_a_limit_already_met_does_no_round() -> None:
 class Estimating(Fake):
     """Estimates a gap of 8, 4, 2, ... of an objective of 10, and may expect a share of that."""
 
-    expected: float | None = None
+    expected = None
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         state, report = super().step(state, executor)
         report.gap_estimate, report.objective_estimate = 16.0 / 2**state.round, 10.0
         report.gap_expected = None if self.expected is None else self.expected * report.gap_estimate
         return state, report
 
 
-def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
+def test_a_trial_ends_by_its_estimate_and_is_never_evaluated():
     evaluate = Scripted()
     limits = {"passes": 9, "rtol": 0.1, "eval_every": 0.0}
     solution = run(Estimating(), evaluate, trial=True, **limits)
@@ -138,7 +134,7 @@ def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
 
 
 @pytest.mark.parametrize(("expected", "first"), [(None, 4), (0.5, 3), (0.25, 2)])
-def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | None, first: int) -> None:
+def test_a_certificate_waits_until_the_expected_gap_is_near(expected, first):
     evaluate, solver = Scripted(), Estimating()
     solver.expected = expected
     run(solver, evaluate, passes=6, rtol=0.05)
@@ -148,13 +144,13 @@ def test_a_certificate_waits_until_the_expected_gap_is_near(expected: float | No
 class Halves(Estimating):
     """Rounds are about half a pass each."""
 
-    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+    def step(self, state, executor):
         state, report = super().step(state, executor)
         state.passes = state.round / 2 + (state.round % 2) * 1e-4 / state.round
         return state, report
 
 
-def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
+def test_a_certificate_does_not_wait_for_half_a_pass_more():
     evaluate = Scripted()
     run(Halves(), evaluate, passes=4, rtol=0.1)
     assert evaluate.rounds == [3, 5, 7, 8]
@@ -174,9 +170,7 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more() -> None:
         ({"certified_all": None}, list(range(1, 31))),  # begun when each pass was evaluated
     ],
 )
-def test_certificates_take_a_fifth_unless_they_are_asked_for(
-    given: dict[str, Any], rounds: list[int]
-) -> None:
+def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
     further = given.get("further", 0.0)
     evaluate = Scripted(objective=lambda r: 1.0, certificate_passes=lambda r: further)
     solver = Fake()
@@ -191,8 +185,8 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(
     assert "certificate_passes" not in solution.record
 
 
-def test_patience_evaluates_every_pass_and_certifies_within_the_share() -> None:
-    certified: list[int] = []
+def test_patience_evaluates_every_pass_and_certifies_within_the_share():
+    certified = []
 
     class Evaluate(Scripted):
         async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
@@ -213,16 +207,16 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=clock))
 
-    def later(seconds: float) -> Callable[[int], float]:
-        def wait(_: int) -> float:
+    def later(seconds):
+        def wait(_):
             clock.now += seconds
             return 1.0
 
@@ -238,7 +232,7 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch: pytest.MonkeyP
     assert (record["seconds"], record["train_seconds"], record["eval_seconds"]) == (306.0, 6.0, 300.0)
 
 
-def bounded(kind: str, **fields: Any) -> Scripted:
+def bounded(kind, **fields):
     """Objectives 10 + 8/round, with the values 8, 2, 6, 1.5 of their certificates."""
     values = {1: 8.0, 2: 2.0, 3: 6.0, 4: 1.5}
     return Scripted(
@@ -248,7 +242,7 @@ def bounded(kind: str, **fields: Any) -> Scripted:
     )
 
 
-def certificates(evaluate: Scripted, state: Counting | None = None, **options: Any) -> list[float]:
+def certificates(evaluate, state=None, **options):
     """Return the values that rounds report."""
     history = History()
     run(Fake(), evaluate, state, history, passes=4, eval_every=1, **options)
@@ -256,12 +250,12 @@ def certificates(evaluate: Scripted, state: Counting | None = None, **options: A
 
 
 @pytest.mark.parametrize("kind", ["duality_gap", "strong_convexity"])
-def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind: str) -> None:
+def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind):
     # the optimum is at least 10, 12, 6.67, 10.5
     assert certificates(bounded(kind)) == [8.0, 2.0, 10.0 + 8.0 / 3 - 12.0, 0.0]
 
 
-def test_the_bound_of_a_certificate_survives_a_resume() -> None:
+def test_the_bound_of_a_certificate_survives_a_resume():
     state = Counting(2, 2.0, np.full((1, 1), 2.0))
     progress = Progress(evaluated_at=2.0, bound=12.0)
     assert certificates(bounded("duality_gap"), state, progress=progress) == [10.0 + 8.0 / 3 - 12.0, 0.0]
@@ -276,13 +270,13 @@ def test_the_bound_of_a_certificate_survives_a_resume() -> None:
         ({"passes": 9}, math.nan),
     ],
 )
-def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits: dict[str, Any], value: float) -> None:
+def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits, value):
     """Whatever ended it: after any round, what its checkpoint holds says whether it goes on."""
-    seen: list[RoundEvent] = []
+    seen = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
 
-    def ended(*start: Any, **stood: Any) -> tuple[Any, ...]:
+    def ended(*start, **stood):
         solver = Fake(at_round=lambda r: value if r == 3 else 1.0)
         evaluate = bounded("duality_gap", eval_error=lambda r: ERRORS[r])
         found = run(solver, evaluate, *start, eval_every=1, **limits, **stood)
@@ -297,24 +291,24 @@ def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits: dict[str,
         assert ended(event.state, **stood) == whole
 
 
-def test_norms_and_other_problems_bound_nothing() -> None:
+def test_norms_and_other_problems_bound_nothing():
     assert certificates(bounded("gradient_norm")) == [8.0, 2.0, 6.0, 1.5]
     other = bounded("duality_gap", preliminary=lambda done: done < 3)
     assert certificates(other) == [8.0, 2.0, 6.0, 1.5]
 
 
-def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_before_a_resume_count(monkeypatch):
     monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=Clock()))
     solution = run(Fake(), max_seconds=5.0, passes=3, progress=Progress(seconds=4.0))
     assert (solution.status, solution.progress.seconds) == (Status.MAX_PASSES, 4.0)
     assert run(Fake(), max_seconds=5.0, progress=Progress(seconds=5.0)).status == Status.MAX_SECONDS
 
 
-def _certificate(value: Callable[[int], float | None]) -> Callable[[int], dict[str, Any]]:
+def _certificate(value):
     return lambda round: {"kind": "strong_convexity", "value": value(round)}
 
 
-def test_tolerance_is_met_at_equality() -> None:
+def test_tolerance_is_met_at_equality():
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: 1 / r))
     solution = run(Fake(), evaluate, passes=100, tol=0.25, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.CONVERGED, 4)
@@ -322,7 +316,7 @@ def test_tolerance_is_met_at_equality() -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
-def test_no_certificate_never_converges(value: float | None) -> None:
+def test_no_certificate_never_converges(value):
     evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: value))
     assert run(Fake(), evaluate, passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
 
@@ -338,9 +332,7 @@ def test_no_certificate_never_converges(value: float | None) -> None:
         (0.5, 0.75, [2, 4, 6, 8, 10]),
     ],
 )
-def test_evaluation_comes_every_so_many_passes_and_at_the_end(
-    share: float, every: float, evaluated: list[int]
-) -> None:
+def test_evaluation_comes_every_so_many_passes_and_at_the_end(share, every, evaluated):
     evaluate = Scripted(objective=lambda r: 1.0)
     solution = run(Fake(share), evaluate, passes=5, eval_every=every)
     assert evaluate.rounds == evaluated
@@ -359,12 +351,10 @@ ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
         (3, 5, Status.MAX_PASSES, 5, 5),
     ],
 )
-def test_patience_publishes_the_best(
-    patience: int, passes: int, status: Status, ended: int, best: int
-) -> None:
-    seen: list[RoundEvent] = []
+def test_patience_publishes_the_best(patience, passes, status, ended, best):
+    seen = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(Fake(), evaluate, None, watcher, passes=passes, patience=patience, eval_every=1)
     kept = [event.best.predictor.coefficients[0, 0] for event in seen if event.best is not None]
@@ -375,16 +365,16 @@ def test_patience_publishes_the_best(
     assert solution.progress.best == {"error": ERRORS[best], "round": best, "misses": ended - best}
 
 
-def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again() -> None:
-    seen: list[RoundEvent] = []
+def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again():
+    seen = []
     watcher = Watching("a", [])
-    watcher.on_round = seen.append  # type: ignore[method-assign]
+    watcher.on_round = seen.append
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     run(Fake(), evaluate, None, watcher, passes=9, patience=1, eval_every=1)
     assert [event.record["eval_error"] for event in seen] == [0.5, 0.3, 0.4]
 
 
-def test_patience_goes_on_after_a_resume() -> None:
+def test_patience_goes_on_after_a_resume():
     progress = Progress(evaluated_at=3.0, best={"error": 0.3, "round": 2, "misses": 1})
     kept = Fitted(LinearPredictor(np.full((1, 1), 2.0), np.zeros(1)))
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
@@ -397,8 +387,8 @@ def test_patience_goes_on_after_a_resume() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
-    diary: list[Any] = []
+def test_a_loss_that_is_not_finite_is_divergence(value):
+    diary = []
     evaluate = Scripted(objective=lambda r: 1.0)
     solver = Fake(at_round=lambda r: value if r == 2 else 1.0)
     solution = run(solver, evaluate, None, Watching("a", diary), passes=9)
@@ -410,37 +400,37 @@ def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
     json.dumps(solution.record, allow_nan=False)
 
 
-def test_weights_that_are_not_finite_are_divergence() -> None:
+def test_weights_that_are_not_finite_are_divergence():
     solver = Fake()
     solver.bad_state_at = 3
     solution = run(solver, passes=9)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 3)
 
 
-def test_an_objective_that_is_not_finite_is_divergence() -> None:
+def test_an_objective_that_is_not_finite_is_divergence():
     evaluate = Scripted(objective=lambda r: math.inf, certificate=_certificate(lambda r: math.nan))
     solution = run(Fake(), evaluate, passes=9, eval_every=1)
     assert (solution.status, solution.state.round) == (Status.DIVERGED, 1)
     json.dumps(solution.record, allow_nan=False)
 
 
-def test_it_is_so_too_where_the_solver_has_come_to_its_end() -> None:
+def test_it_is_so_too_where_the_solver_has_come_to_its_end():
     solver = Fake()
     solver.ended_at = 2
     evaluate = Scripted(objective=lambda r: math.inf)
     assert run(solver, evaluate, passes=9).status == Status.DIVERGED
 
 
-def test_callbacks_are_called_in_order() -> None:
-    diary: list[Any] = []
+def test_callbacks_are_called_in_order():
+    diary = []
     run(Fake(), None, None, Watching("a", diary), Watching("b", diary), passes=2)
     end = Status.MAX_PASSES, 2
     assert diary == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", *end), ("b", *end)]
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
-    diary: list[Any] = []
+def test_interrupted_in_a_callback_the_round_before_counts(who):
+    diary = []
     watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
     solution = run(Fake(), None, None, *watchers, passes=9)
     assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 2)
@@ -449,16 +439,16 @@ def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
     assert (("b", 3) in diary) == (who == "b")
 
 
-def test_interrupted_in_the_first_round_nothing_is_done() -> None:
-    def stop(_: int) -> float:
+def test_interrupted_in_the_first_round_nothing_is_done():
+    def stop(_):
         raise KeyboardInterrupt
 
     solution = run(Fake(at_round=stop), passes=9)
     assert (solution.status, solution.state.round, solution.record) == (Status.INTERRUPTED, 0, {})
 
 
-def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
-    def stop(done: int) -> float:
+def test_interrupted_in_an_evaluation_the_round_before_counts():
+    def stop(done):
         if done == 2:
             raise KeyboardInterrupt
         return 1.0
@@ -468,19 +458,19 @@ def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
     assert solution.progress.evaluated_at == 1
 
 
-def test_an_error_ends_the_callbacks_too_and_is_raised() -> None:
-    def fail(done: int) -> float:
+def test_an_error_ends_the_callbacks_too_and_is_raised():
+    def fail(done):
         if done == 3:
             raise OSError("gone")
         return 1.0
 
-    diary: list[Any] = []
+    diary = []
     with pytest.raises(OSError, match="gone"):
         run(Fake(at_round=fail), None, None, Watching("a", diary), passes=9)
     assert diary == [("a", 1), ("a", 2), ("a", Status.RUNNING, 2)]
 
 
-def test_the_record_is_json() -> None:
+def test_the_record_is_json():
     evaluate = Scripted(objective=lambda r: 0.5, certificate=_certificate(lambda r: math.inf))
     record = run(Fake(), evaluate, passes=1).record
     assert json.loads(json.dumps(record, allow_nan=False)) == record

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,25 +10,24 @@ from helpers import SECONDS
 
 import distls
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError
 
 
-def _ingest(path: Path, x: np.ndarray, y: np.ndarray, target: str) -> Dataset:
+def _ingest(path, x, y, target):
     report = distls.ingest(x, path, y=y, dtype="float64", target=target, transform=(), partition_size=2000)
     assert report is not None
     return distls.open_dataset(path)
 
 
 @pytest.fixture(scope="module")
-def large_rows(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def large_rows(tmp_path_factory):
     random = np.random.default_rng(0)
     x = random.standard_normal((120, 4))
     return _ingest(tmp_path_factory.mktemp("data") / "d", x * 1e140, np.arange(120) % 3, "class")
 
 
 @pytest.fixture(scope="module")
-def large_targets(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def large_targets(tmp_path_factory):
     random = np.random.default_rng(0)
     x = random.standard_normal((120, 4))
     return _ingest(tmp_path_factory.mktemp("data") / "d", x, 1e160 * (1 + x[:, 0]), "continuous")
@@ -37,7 +35,7 @@ def large_targets(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.mark.fast_cases("cls|stagewise")
 @pytest.mark.parametrize("method", ["mcid", "olbfgs", "sdca", "fista", "cls", "stagewise"])
-def test_rows_that_overflow(large_rows: Dataset, method: str) -> None:
+def test_rows_that_overflow(large_rows, method):
     given = {"eta0": 0.1} if method == "olbfgs" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -47,14 +45,14 @@ def test_rows_that_overflow(large_rows: Dataset, method: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_no_gain_of_the_trial_is_finite(large_rows: Dataset) -> None:
+def test_no_gain_of_the_trial_is_finite(large_rows):
     with pytest.raises(DistlsError, match=r"none of eta0=0\.1; .* keeps the weights finite"):
         distls.fit("olbfgs", large_rows, params={"dtype": "float32"}, passes=3)
 
 
 @pytest.mark.slow_cases("sdca$")
 @pytest.mark.parametrize("method", ["gls", "sdca"])
-def test_targets_whose_squares_overflow(large_targets: Dataset, method: str) -> None:
+def test_targets_whose_squares_overflow(large_targets, method):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         result = distls.fit(method, large_targets, passes=3)
@@ -62,7 +60,7 @@ def test_targets_whose_squares_overflow(large_targets: Dataset, method: str) -> 
 
 
 @pytest.mark.slow
-def test_workers_print_no_warnings(large_targets: Dataset, tmp_path: Path) -> None:
+def test_workers_print_no_warnings(large_targets, tmp_path):
     run = tmp_path / "run"
     command = ["fit", "gls", str(large_targets.path), str(run), "--passes", "3", "--workers", "2", "--quiet"]
     ended = subprocess.run(

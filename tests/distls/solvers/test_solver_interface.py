@@ -1,8 +1,5 @@
 """The interface of solvers, whose errors are not taken for those of a checkpoint."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -14,7 +11,7 @@ from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.solver import Fitted, Solver, State
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import FormatError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.configuration import Setting
@@ -23,7 +20,7 @@ from distls.workers.rounds.block_stream import DatasetRef
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+def data(tmp_path_factory):
     """The same rows with classes, and with numbers."""
     root = tmp_path_factory.mktemp("data")
     x, y = labelled_rows(90, 12, 3)
@@ -33,14 +30,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     return {"class": open_dataset(classes), "continuous": open_dataset(root / "numbers")}
 
 
-def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
+def solver_of(method, data):
     chosen = METHODS[method]
     dataset = data["class" if "class" in chosen.targets else "continuous"]
     return Setting.of(chosen, {}, dataset, 0).solver(slots=1, memory=None)
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_every_solver_offers_what_the_driver_uses(method: str, data: dict[str, Dataset]) -> None:
+def test_every_solver_offers_what_the_driver_uses(method, data):
     solver = solver_of(method, data)
     assert all(callable(getattr(solver, name)) for name in Solver.__abstractmethods__)
     assert isinstance(solver.problem, Problem)
@@ -54,13 +51,11 @@ def test_every_solver_offers_what_the_driver_uses(method: str, data: dict[str, D
 
 
 @pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError])
-def test_an_error_of_a_solver_is_not_taken_for_a_damaged_checkpoint(
-    error: type[Exception], data: dict[str, Dataset], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_error_of_a_solver_is_not_taken_for_a_damaged_checkpoint(error, data, tmp_path, monkeypatch):
     with interrupted():
         fit("fista", data["class"], tmp_path / "run", params={"tau": 0.0}, passes=4, callbacks=[StopAfter(2)])
 
-    def slip(*_: Any) -> Any:
+    def slip(*_):
         raise error("a slip")
 
     monkeypatch.setattr(Fista, "step", slip)

@@ -1,8 +1,6 @@
 """Two classes are one problem: one column, the binary loss and the textbook objective, in every method and loss."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +15,8 @@ from distls.estimators.sparse import SparseMulticlassClassifier
 from distls.estimators.stochastic import SGDQNClassifier, StochasticClassifier
 from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
-from distls.methods.method import Method
 from distls.methods.method_registry import METHODS
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -31,7 +28,7 @@ from distls.workers.losses.loss_registry import loss_named
 
 ALPHA = 0.05
 # the binary loss at margins; scikit-learn's model of it without an intercept, at C = 1 / (alpha n)
-ORACLES: dict[str, Any] = {
+ORACLES = {
     "binary_log": lambda m: np.log1p(np.exp(-m)),
     "binary_hinge": lambda m: np.maximum(0.0, 1.0 - m),
     "binary_squared_hinge": lambda m: np.maximum(0.0, 1.0 - m) ** 2,
@@ -42,12 +39,12 @@ ORACLES: dict[str, Any] = {
 }
 
 
-def _chooses(method: Method) -> str | None:
+def _chooses(method):
     names = [parameter.name for parameter in method.parameters]
     return next((name for name in ("loss", "link", "inner") if name in names), None)
 
 
-def _values(method: Method) -> list[str | None]:
+def _values(method):
     """Return what the parameter that chooses a loss may be."""
     name = _chooses(method)
     known = {
@@ -68,21 +65,21 @@ CASES = [
 ]
 
 
-def _rows(n: int, seed: int) -> tuple[Any, Any]:
+def _rows(n, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, 4))
     return x, np.where(x @ [1.0, -2.0, 0.5, 0.0] + rng.standard_normal(n) > 0.3, "yes", "no")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def data(tmp_path_factory):
     x, y = _rows(300, 0)
     path = tmp_path_factory.mktemp("data") / "train"
     ingest(x, path, y=y, dtype="float64", columns=True, target="class", executor=SerialExecutor())
     return open_dataset(path)
 
 
-def _given(method: Method, value: str | None, **changes: Any) -> dict[str, Any]:
+def _given(method, value, **changes):
     names = {parameter.name for parameter in method.parameters}
     wanted = {"alpha": ALPHA, "dtype": "float64", "penalty": "l2", "fit_intercept": True, **changes}
     chosen = {} if value is None else {str(_chooses(method)): value}
@@ -93,7 +90,7 @@ def _given(method: Method, value: str | None, **changes: Any) -> dict[str, Any]:
     "newton-softmax", "gls-softmax", "gls-probit", "sgd-softmax", "sdca-softmax", "bcd-softmax", "cls", "csgd"
 )
 @pytest.mark.parametrize(("name", "value"), CASES)
-def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value) -> None:
+def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value):
     run, (x, y) = tmp_path / "run", _rows(300, 0)
     passes = {} if name == "ovr-sdca" else {"passes": 20}
     result = fit(name, data, run, params=_given(METHODS[name], value), executor=SerialExecutor(), **passes)
@@ -124,7 +121,7 @@ def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value) -
         assert result.record["objective"] == pytest.approx(objective, rel=1e-9, abs=1e-12)
 
 
-RIVALS: dict[str, Any] = {
+RIVALS = {
     "log": lambda c: LogisticRegression(C=c, fit_intercept=False, tol=1e-12, max_iter=10_000),
     "squared_hinge": lambda c: LinearSVC(C=c, fit_intercept=False, tol=1e-12, max_iter=1_000_000),
     "hinge": lambda c: LinearSVC(C=c, fit_intercept=False, loss="hinge", tol=1e-10, max_iter=1_000_000),
@@ -145,7 +142,7 @@ EXACT = {
 @pytest.mark.parametrize(
     ("name", "value"), [pytest.param(m, v, id=f"{m}-{v}") for m, values in EXACT.items() for v in values]
 )
-def test_coefficients_are_those_of_scikit_learn(data, name, value) -> None:
+def test_coefficients_are_those_of_scikit_learn(data, name, value):
     (x, y), method = _rows(300, 0), METHODS[name]
     params = _given(method, value, fit_intercept=False, alpha=ALPHA)
     exact = {"rtol": 1e-13} if name in ("newton", "sdca", "bcd") else {}
@@ -158,7 +155,7 @@ def test_coefficients_are_those_of_scikit_learn(data, name, value) -> None:
 
 
 @pytest.mark.slow
-def test_the_lasso_is_that_of_scikit_learn(data) -> None:
+def test_the_lasso_is_that_of_scikit_learn(data):
     x, y = _rows(300, 0)
     result = fit(
         "bcd", data, rtol=1e-10, executor=SerialExecutor(),
@@ -185,7 +182,7 @@ ESTIMATORS = [
 
 @pytest.mark.fast_cases("0", "2", "6")
 @pytest.mark.parametrize("number", range(len(ESTIMATORS)))
-def test_estimators_and_their_models_agree(number) -> None:
+def test_estimators_and_their_models_agree(number):
     estimator, (x, y) = ESTIMATORS[number], _rows(300, 0)
     estimator.fit(x, y)
     decision = estimator.decision_function(x)
@@ -198,7 +195,7 @@ def test_estimators_and_their_models_agree(number) -> None:
         np.testing.assert_allclose(chance, 1.0 / (1.0 + np.exp(-decision.astype(float))), atol=1e-7)
 
 
-def test_the_svm_has_the_cost_of_scikit_learn() -> None:
+def test_the_svm_has_the_cost_of_scikit_learn():
     x, y = _rows(300, 0)
     for loss in ("squared_hinge", "hinge"):
         ours = DualLinearSVC(loss=loss, C=0.3, fit_intercept=False, tol=1e-12).fit(x, y)
@@ -209,13 +206,13 @@ def test_the_svm_has_the_cost_of_scikit_learn() -> None:
 # -- models and runs of earlier versions, with two columns ---------------------------------------------------
 
 
-def _with_two_columns(model: LinearModel, share: float, loss: str) -> LinearModel:
+def _with_two_columns(model, share, loss):
     weights, intercept = (share * np.concatenate([-a, a], axis=-1) for a in (model.weights, model.intercept))
     return replace(model, weights=weights, intercept=intercept, loss=loss)
 
 
 @pytest.mark.parametrize(("loss", "share"), [("softmax", 0.5), ("ovr_log", 1.0)])
-def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, share) -> None:
+def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, share):
     params = {"loss": "log", "alpha": ALPHA, "fit_intercept": True, "dtype": "float64"}
     one = fit("newton", data, params=params, executor=SerialExecutor()).model
     two = _with_two_columns(one, share, loss)
@@ -234,7 +231,7 @@ def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, 
     np.testing.assert_allclose(started.model.weights, one.weights, atol=1e-9)
 
 
-def test_the_proof_of_a_run_of_two_columns(data, tmp_path) -> None:
+def test_the_proof_of_a_run_of_two_columns(data, tmp_path):
     run, executor = tmp_path / "run", SerialExecutor()
     params = {"loss": "log", "alpha": ALPHA, "dtype": "float64", "fit_intercept": False}
     fit("sdca", data, run, params=params, executor=executor)
@@ -252,11 +249,11 @@ def test_the_proof_of_a_run_of_two_columns(data, tmp_path) -> None:
     assert found["certificate"]["value"] == pytest.approx(wanted["certificate"]["value"], abs=1e-12)
 
 
-def _proof(run: Path, data: Dataset) -> Any:
+def _proof(run, data):
     return prove(place_of(run), load_model(run), data, SerialExecutor())
 
 
-def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch) -> None:
+def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch):
     params = {"alpha": ALPHA}
     with interrupted():
         fit("mcid", data, tmp_path / "run", params=params, passes=4, callbacks=[StopAfter(1)])
@@ -267,7 +264,7 @@ def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch
     resume(tmp_path / "run")
 
 
-def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_path) -> None:
+def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_path):
     run = tmp_path / "run"
     fit("newton", data, run, params={"loss": "squared_hinge", "alpha": ALPHA}, executor=SerialExecutor())
     x, _ = _rows(50, 2)
@@ -276,7 +273,7 @@ def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_pat
     np.testing.assert_allclose(scores, np.abs(load_model(run).decision_function(x)), rtol=1e-6)
 
 
-def test_methods_that_call_others_hand_on_the_binary_form(data, tmp_path) -> None:
+def test_methods_that_call_others_hand_on_the_binary_form(data, tmp_path):
     """The start of Newton's method is a fit of another method, and a default loss is that of a model to start from."""
     zero, sgd = (
         fit("newton", data, params={"alpha": 1e-2, "start": start}, rtol=1e-5) for start in ("zero", "sgd")

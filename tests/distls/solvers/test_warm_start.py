@@ -1,8 +1,6 @@
 """``init`` of stagewise and cls: a linear model that others have fitted, and what the least squares add to it."""
 
 import json
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
 from distls.solvers.least_squares.stagewise_state import base_of, block_of
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.least_squares.block_task import predict_block
@@ -21,12 +18,12 @@ FOURIER = {"features": "fourier", "bandwidth": 2.0}
 FIRST = {"loss": "softmax", "alpha": 1e-4}
 
 
-def _rows(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def _rows(path):
     x, y = labelled_rows(330, 40, 4)
     return write_dataset(path, x.toarray(), y), x.toarray().astype(float), np.eye(4)[y]
 
 
-def _first(dataset: Dataset, run: Path) -> Any:
+def _first(dataset, run):
     return fit("sgd", dataset, run, params=FIRST, passes=2).model
 
 
@@ -34,7 +31,7 @@ class WarmContract(SolverContract):
     """Same bits with an initial model."""
 
     @pytest.fixture(scope="class")
-    def dataset(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    def dataset(self, request, tmp_path_factory):
         x, y = labelled_rows(1050, 60, 5)
         folder = tmp_path_factory.mktemp("data")
         dataset = write_dataset(folder / "train", x.toarray(), y)
@@ -46,7 +43,7 @@ class WarmContract(SolverContract):
 @pytest.mark.slow
 class TestStagewise(WarmContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         **FOURIER, "inner": "calibrated", "block_size": 16, "stages": 3, "models": 2
     }  # fmt: skip
     passes = None
@@ -55,17 +52,17 @@ class TestStagewise(WarmContract):
 @pytest.mark.slow
 class TestCls(WarmContract):
     method = "cls"
-    params: ClassVar[dict[str, Any]] = {"rounds": 4}
+    params = {"rounds": 4}
     passes = None
     random = False
 
 
 @pytest.mark.parametrize("kind", ["original", "fourier", "models"])
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, inner: str) -> None:
+def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
     dataset, x, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
-    params: dict[str, Any] = {"inner": inner, "block_size": 16, "stages": 4, "dtype": "float64"}
+    params = {"inner": inner, "block_size": 16, "stages": 4, "dtype": "float64"}
     params |= {"inner_rounds": 3} if inner == "logistic" else {}
     params |= {"original": {}, "fourier": FOURIER, "models": {**FOURIER, "models": 2}}[kind]
     params["init"] = str(tmp_path / "first")
@@ -95,7 +92,7 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, i
         assert np.square(y - np.mean(scores, axis=0)).mean() < before
 
 
-def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path: Path) -> None:
+def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path):
     dataset, x, y = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
     params = {"block_size": 40, "alpha": 0.1, "dtype": "float64", "init": str(tmp_path / "first")}
@@ -109,7 +106,7 @@ def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path:
 
 
 @pytest.mark.parametrize("params", [{"order": "gradient"}, FOURIER])
-def test_the_first_round_reports_the_initial_model(tmp_path: Path, params: dict[str, Any]) -> None:
+def test_the_first_round_reports_the_initial_model(tmp_path, params):
     dataset, _, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
     own = {**params, "inner": "logistic", "block_size": 16, "init": str(tmp_path / "first")}
@@ -118,7 +115,7 @@ def test_the_first_round_reports_the_initial_model(tmp_path: Path, params: dict[
     assert events[0]["running_loss"] == pytest.approx(evaluate(first, dataset).log_loss, rel=1e-6)
 
 
-def test_before_any_stage_it_is_the_initial_model(tmp_path: Path) -> None:
+def test_before_any_stage_it_is_the_initial_model(tmp_path):
     dataset, _, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
     params = {"order": "gradient", "init": str(tmp_path / "first")}
@@ -127,7 +124,7 @@ def test_before_any_stage_it_is_the_initial_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.intercept, first.intercept, rtol=1e-6)
 
 
-def test_a_model_of_both_is_written_and_read(tmp_path: Path) -> None:
+def test_a_model_of_both_is_written_and_read(tmp_path):
     dataset, _, _ = _rows(tmp_path / "d")
     _first(dataset, tmp_path / "first")
     params = {**FOURIER, "block_size": 16, "stages": 2, "init": str(tmp_path / "first")}
@@ -139,7 +136,7 @@ def test_a_model_of_both_is_written_and_read(tmp_path: Path) -> None:
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 331
 
 
-def test_calibrated_rounds_start_from_the_initial_model(tmp_path: Path) -> None:
+def test_calibrated_rounds_start_from_the_initial_model(tmp_path):
     dataset, _, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
     warm = fit("cls", dataset, tmp_path / "run", params={"rounds": 3, "init": str(tmp_path / "first")})
@@ -150,7 +147,7 @@ def test_calibrated_rounds_start_from_the_initial_model(tmp_path: Path) -> None:
     assert losses[2] < losses[1] < losses[0]
 
 
-def test_a_bad_start_is_no_reason_to_stop(tmp_path: Path) -> None:
+def test_a_bad_start_is_no_reason_to_stop(tmp_path):
     """It may be worse than predicting nothing: that is no error, nor the end of the fit."""
     dataset, _, _ = _rows(tmp_path / "d")
     fit("sgd", dataset, tmp_path / "first", params={**FIRST, "schedule": "constant", "eta0": 50.0}, passes=1)
@@ -161,7 +158,7 @@ def test_a_bad_start_is_no_reason_to_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["stagewise", "cls"])
-def test_what_cannot_be_started_from(tmp_path: Path, method: str) -> None:
+def test_what_cannot_be_started_from(tmp_path, method):
     dataset, x, y = _rows(tmp_path / "d")
     _first(dataset, tmp_path / "first")
     narrow = write_dataset(tmp_path / "n", x[:, :30], y.argmax(axis=1))
@@ -178,7 +175,7 @@ def test_what_cannot_be_started_from(tmp_path: Path, method: str) -> None:
             fit(method, dataset, params=given)
 
 
-def test_rows_beside_features_that_do_not_fit_are_refused() -> None:
+def test_rows_beside_features_that_do_not_fit_are_refused():
     predictor = LinearPredictor(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
     with pytest.raises(FormatError, match="rows"):
         linear_view(predictor, DenseRows(np.ones((4, 3))))

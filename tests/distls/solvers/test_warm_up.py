@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -62,7 +60,7 @@ OWN_END = {"ovr-sdca", "cls", "stagewise"}
 @pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("method", PARAMS)  # of several settings, the name of one is after a colon
-def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) -> None:
+def test_a_fit_needs_no_other_kernels(method, layout, tmp_path):
     x, y = labelled_rows(60, 40, 3)
     data = write_dataset(tmp_path / "d", x if layout == "sparse" else x.toarray(), y, partition_rows=20)
     given = {"params": PARAMS[method], "limits": {} if method in OWN_END else {"passes": 2}}
@@ -76,14 +74,14 @@ def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) 
     ("params", "merged"),
     [({}, False), ({"lanes": 2}, True), ({"average": "tail", "schedule": "sqrt", "eta0": 0.1}, True)],
 )
-def test_one_lane_needs_no_kernels_to_merge(params: dict[str, object], merged: bool, tmp_path: Path) -> None:
+def test_one_lane_needs_no_kernels_to_merge(params, merged, tmp_path):
     x, y = labelled_rows(60, 40, 3)
     data = write_dataset(tmp_path / "d", x.toarray(), y, partition_rows=30 if "lanes" in params else 60)
     averaged, others = _compiled("sgd", data.path, {"params": params, "limits": {"passes": 2}})
     assert (averaged != "[]", others) == (merged, "[]")
 
 
-def _compiled(method: str, data: Path, given: dict[str, Any]) -> list[str]:
+def _compiled(method, data, given):
     """Return the kernels of averages that the warm-up of a fit has loaded, and all that the fit has loaded after it."""
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(data), json.dumps(given)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -1,6 +1,5 @@
 """What weights mean to every family: two is a row twice, a class's is that of its rows. Partitions mean nothing."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 
 
@@ -36,12 +34,12 @@ ROWS = 200
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Any, np.ndarray]:
+def rows():
     x, y = labelled_rows(ROWS, 30, 3)
     return x, y
 
 
-def _fitted(case: Case, dataset: Dataset, **params: Any) -> np.ndarray:
+def _fitted(case, dataset, **params):
     if case.method in ("bcd", "fista"):
         add_columns(dataset.path)
     model = fit(case.method, dataset.path, params={**case.params, **params}, passes=case.passes).model
@@ -50,9 +48,7 @@ def _fitted(case: Case, dataset: Dataset, **params: Any) -> np.ndarray:
 
 @pytest.mark.slow_cases("gls softmax", "cls", "stagewise logistic", "fista")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_weight_of_two_is_a_row_twice_or_its_classs(
-    case: Case, rows: tuple[Any, np.ndarray], tmp_path: Path
-) -> None:
+def test_a_weight_of_two_is_a_row_twice_or_its_classs(case, rows, tmp_path):
     x, y = rows
     of_rows = write_dataset(tmp_path / "w", x, y, sample_weight=np.where(y == 1, 2.0, 1.0))
     plain = write_dataset(tmp_path / "p", x, y)
@@ -65,16 +61,14 @@ def test_a_weight_of_two_is_a_row_twice_or_its_classs(
 
 @pytest.mark.slow_cases("gls softmax", "cls", "stagewise logistic", "fista")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_partitions_change_rounding_only(case: Case, rows: tuple[Any, np.ndarray], tmp_path: Path) -> None:
+def test_partitions_change_rounding_only(case, rows, tmp_path):
     one, other = (
         _fitted(case, write_dataset(tmp_path / f"{size}", *rows, partition_rows=size)) for size in (ROWS, 37)
     )
     np.testing.assert_allclose(one, other, rtol=case.near, atol=case.near)
 
 
-def test_the_weight_of_a_class_has_the_bits_of_that_of_its_rows(
-    rows: tuple[Any, np.ndarray], tmp_path: Path
-) -> None:
+def test_the_weight_of_a_class_has_the_bits_of_that_of_its_rows(rows, tmp_path):
     x, y = rows
     weight = np.where(y == 1, 3.0, 1.0)
     weighted = Case("mcid", {"alpha": 1e-2}, passes=2)

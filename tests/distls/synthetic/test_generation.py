@@ -1,12 +1,10 @@
 """`generate`: the written data sets. What the rows are is tested in tests/workers/synthetic/test_synthetic_data.py."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.rows import DenseRows
 from distls.synthetic.generation import generate
@@ -14,32 +12,32 @@ from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import KINDS, generate_rows
 
 
-def _dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _dense(dataset):
     parts = [dataset.read(index) for index in range(len(dataset))]
     assert all(isinstance(part.x, DenseRows) for part in parts)
     return np.concatenate([part.x.values for part in parts]), np.concatenate([part.y for part in parts])
 
 
-def _files(root: Path) -> dict[str, bytes]:
+def _files(root):
     return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
 class Backwards(SerialExecutor):
     """Another schedule."""
 
-    def map(self, function, items, *, shared=None):  # type: ignore[no-untyped-def]
+    def map(self, function, items, *, shared=None):
         results = {item: function(shared, item) for item in reversed(items)}
         return iter([results[item] for item in items])
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+def made(tmp_path_factory):
     return generate(
         "dense", tmp_path_factory.mktemp("made") / "d", rows=3000, partition_size=2**20, compress="none"
     )
 
 
-def test_what_is_written(made: tuple[Dataset, Dataset]) -> None:
+def test_what_is_written(made):
     train, test = made
     kind = KINDS["dense"]
     assert (train.meta.n_rows, test.meta.n_rows) == (3000, kind.n_test)
@@ -52,7 +50,7 @@ def test_what_is_written(made: tuple[Dataset, Dataset]) -> None:
     assert train.meta.source == {"format": "generated", "kind": "dense", "part": "train", "seed": 0}
 
 
-def test_same_seed_same_bits_whatever_runs_it(made: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+def test_same_seed_same_bits_whatever_runs_it(made, tmp_path):
     options = {"rows": 3000, "partition_size": 2**20, "compress": "none"}
     again = generate("dense", tmp_path / "d", executor=Backwards(), **options)
     for one, other in zip(made, again, strict=True):
@@ -65,9 +63,7 @@ def test_same_seed_same_bits_whatever_runs_it(made: tuple[Dataset, Dataset], tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("partition_size", [2**17, 2**22])
-def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(
-    made: tuple[Dataset, Dataset], tmp_path: Path, partition_size: int
-) -> None:
+def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(made, tmp_path, partition_size):
     fewer, test = generate("dense", tmp_path / "d", rows=700, partition_size=partition_size, compress="none")
     x, y = _dense(made[0])
     part_x, part_y = _dense(fewer)
@@ -77,8 +73,8 @@ def test_fewer_rows_are_a_prefix_in_partitions_of_any_size(
 
 
 @pytest.mark.slow
-def test_sparse_kinds_and_progress(tmp_path: Path) -> None:
-    calls: list[tuple[int, int, str]] = []
+def test_sparse_kinds_and_progress(tmp_path):
+    calls = []
     train, _ = generate("rcv1-53", tmp_path / "t", rows=500, progress=lambda *call: calls.append(call))
     assert (train.meta.layout, len(train.meta.classes), train.meta.n_features) == ("csr", 53, 47_236)
     assert train.meta.mean_square_norm == pytest.approx(1.0, abs=1e-5)
@@ -88,7 +84,7 @@ def test_sparse_kinds_and_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
+def test_regression_kinds_have_continuous_targets(tmp_path):
     train, test = generate("csgd-wide", tmp_path / "r", rows=700, executor=Backwards())
     assert (train.meta.target, train.meta.n_targets, train.meta.classes) == ("continuous", 1, [])
     assert (test.meta.n_rows, test.meta.n_features) == (5_000, 5_000)
@@ -103,12 +99,12 @@ def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
 
 @pytest.mark.slow_cases("odp")
 @pytest.mark.parametrize("kind", ["rcv1-4", "odp"])
-def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path: Path, kind: str) -> None:
+def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path, kind):
     train, _ = generate(kind, tmp_path / "d", rows=3 * 8192, partition_size=9 * 2**20)
     assert 4 * 2**20 < train.decoded_bytes.max() < 10 * 2**20
 
 
-def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_what_is_there_is_not_touched(tmp_path):
     (tmp_path / "d-test").mkdir()
     with pytest.raises(MismatchError) as caught:
         generate("dense", tmp_path / "d", rows=10)
@@ -116,7 +112,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_refused(tmp_path):
     with pytest.raises(ParameterError) as caught:
         generate("dens", tmp_path / "d")
     assert (
@@ -129,10 +125,8 @@ def test_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_reported_and_leaves_nothing_that_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_that_opens(tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("distls.synthetic.generation.write_partition", full)

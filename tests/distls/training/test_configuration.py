@@ -1,37 +1,31 @@
 """A fit is checked once: data sets are opened, problems made and solvers built once a setting."""
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, stored_rows, write_dataset
 
 from distls import StochasticClassifier, fit
 from distls.execution import row_reads
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training import configuration
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run
 
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    x, y = labelled_rows(300, 20, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+dataset = stored_rows(300, 20, 3)
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def counted(monkeypatch):
     """Count what is opened and built."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
 
-    def counting(name: str, function: Any) -> Any:
-        def call(*given: Any, **options: Any) -> Any:
+    def counting(name, function):
+        def call(*given, **options):
             counts[name] += 1
             return function(*given, **options)
 
@@ -44,36 +38,34 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_the_command_line_checks_a_fit_once(dataset: Dataset, tmp_path: Path, counted: Counter[str]) -> None:
+def test_the_command_line_checks_a_fit_once(dataset, tmp_path, counted):
     options = ["--eval", str(dataset.path), "--executor", "serial", "--passes", "1", "--quiet"]
     printed("fit", "mcid", dataset.path, tmp_path / "run", *options)
     assert counted["problem"] == counted["solver"] == 1
     assert counted["opened"] == 2  # the training data and the evaluation data
 
 
-def test_every_setting_is_checked_once(dataset: Dataset, counted: Counter[str]) -> None:
+def test_every_setting_is_checked_once(dataset, counted):
     params = {"alpha": [1e-3, 1e-4, 1e-5]}
     fit("mcid", dataset, params=params, select=dataset, passes=1)
     assert counted["problem"] == counted["solver"] == 3
 
 
-def test_a_setting_makes_one_solver_for_the_same_workers(dataset: Dataset) -> None:
+def test_a_setting_makes_one_solver_for_the_same_workers(dataset):
     setting = Setting.of(method_named("mcid"), {}, dataset, 0)
     one = setting.solver(slots=1, memory=None)
     assert setting.solver(slots=1, memory=None) is one
     assert setting.solver(slots=2, memory=None) is not one
 
 
-def test_a_request_survives_its_configuration(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_request_survives_its_configuration(dataset, tmp_path):
     request = FitRequest.of("mcid", dataset, params={"alpha": [1e-3, 1e-4]}, select=dataset, tol=1e-3)
     again = FitRequest.of_run(Run.create(tmp_path / "run", request.config))
     assert again.config == request.config
 
 
 @pytest.mark.parametrize(("method", "earlier", "now"), [("sgd", 8, 16), ("sdca", 2, 16), ("newton", 8, 16)])
-def test_a_run_has_the_lanes_that_it_was_begun_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, earlier: int, now: int
-) -> None:
+def test_a_run_has_the_lanes_that_it_was_begun_with(tmp_path, monkeypatch, method, earlier, now):
     """Those of earlier versions have recorded no parallelism; a later rule changes no run."""
     monkeypatch.setattr(row_reads, "_PARTITIONS_A_LANE", 1)
     monkeypatch.setattr(row_reads, "_ROWS_A_LANE", 1)
@@ -92,7 +84,7 @@ def test_a_run_has_the_lanes_that_it_was_begun_with(
 
 
 @pytest.mark.parametrize("method", ["sgd", "asgd"])
-def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset: Dataset, method: str) -> None:
+def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset, method):
     params = {"loss": "softmax", "alpha": 1e-2, "fit_intercept": False}
     result = fit(method, dataset, params=params, tol=10.0, passes=50)
     assert result.status == "CONVERGED"
@@ -101,7 +93,7 @@ def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset: Dataset, m
     assert result.passes == 8
 
 
-def test_tol_ends_the_fit_of_an_estimator() -> None:
+def test_tol_ends_the_fit_of_an_estimator():
     x, y = labelled_rows(300, 20, 3)
     fitted = StochasticClassifier(alpha=1e-2, tol=10.0, passes=50).fit(x, y)
     assert fitted.status_ == "CONVERGED"
@@ -116,8 +108,6 @@ def test_tol_ends_the_fit_of_an_estimator() -> None:
         ("sgd", {}, 5000, "4096 lanes at most"),
     ],
 )
-def test_a_parallelism_that_would_change_nothing_is_refused(
-    dataset: Dataset, method: str, params: dict[str, Any], threads: int, message: str
-) -> None:
+def test_a_parallelism_that_would_change_nothing_is_refused(dataset, method, params, threads, message):
     with pytest.raises(ParameterError, match=message):
         FitRequest.of(method, dataset, params=params, parallelism=threads)

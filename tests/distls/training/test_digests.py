@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.solvers.events import RoundEvent
 from distls.storage.errors import FormatError, MismatchError
 from distls.training.fitting import fit, resume
 
@@ -16,18 +13,18 @@ from distls.training.fitting import fit, resume
 class Stop:
     """Interrupts a fit after its second round."""
 
-    def on_start(self, start: object) -> None:
+    def on_start(self, start):
         pass
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         if event.record["round"] == 2:
             raise KeyboardInterrupt
 
-    def on_end(self, status: object, state: object) -> None:
+    def on_end(self, status, state):
         pass
 
 
-def _half(folder: Path, **asked: Any) -> Path:
+def _half(folder, **asked):
     with pytest.raises(KeyboardInterrupt):
         fit(
             "mcid",
@@ -42,14 +39,14 @@ def _half(folder: Path, **asked: Any) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, seed in (("data", 0), ("beside", 1), ("other", 2)):
         write_dataset(tmp_path / name, *labelled_rows(200, 12, 3, seed=seed), partition_rows=50)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", ["eval_data", "select", "calibrate", "init"])
-def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder: Path, name: str) -> None:
+def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder, name):
     beside, other, asked = folder / "beside", folder / "other", {}
     if name == "init":
         for place in (beside, other):
@@ -70,9 +67,7 @@ def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder: Path, n
     assert resume(run).model is not None
 
 
-def test_a_bit_of_a_limit_is_refused_and_an_edit_is_said(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bit_of_a_limit_is_refused_and_an_edit_is_said(folder, caplog):
     run = _half(folder)
     path, text = folder / "run" / "config.json", (folder / "run" / "config.json").read_text()
     path.write_text(text.replace('"passes": 4', '"passes": 5'))
@@ -83,7 +78,7 @@ def test_a_bit_of_a_limit_is_refused_and_an_edit_is_said(
     assert "was edited" in caplog.text
 
 
-def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder: Path) -> None:
+def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder):
     undisturbed = fit("mcid", folder / "data", passes=4).record["weights_sha256"]
     run = _half(folder)
     path = run / "config.json"

@@ -1,9 +1,7 @@
 """Day after day: rows are appended, a fit starts from the last model, and takes its place."""
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ Y = np.argmax(X + 0.3 * RNG.normal(size=X.shape), axis=1)
 TWO = np.flatnonzero(Y < 2)  # rows of the first day
 
 
-def test_a_model_takes_up_a_further_class(tmp_path: Path) -> None:
+def test_a_model_takes_up_a_further_class(tmp_path):
     data = tmp_path / "d"
     distls.ingest(X[TWO], data, y=Y[TWO])
     first = distls.fit("newton", data, tmp_path / "1", tol=1e-8)
@@ -27,7 +25,7 @@ def test_a_model_takes_up_a_further_class(tmp_path: Path) -> None:
     # a fit of the rows before cannot go on with others
     with pytest.raises(MismatchError, match="new run"):
         distls.resume(tmp_path / "1")
-    problem: Any = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
+    problem = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
     start = with_further_classes(first.model, problem)
     half = first.model.weights[:, 0] / 2
     assert np.array_equal(start.weights, np.stack([-half, half, 0 * half], axis=1))
@@ -39,7 +37,7 @@ def test_a_model_takes_up_a_further_class(tmp_path: Path) -> None:
     assert np.allclose(warm.model.weights, cold.model.weights, atol=1e-4)
 
 
-def test_a_class_that_is_gone_is_refused(tmp_path: Path) -> None:
+def test_a_class_that_is_gone_is_refused(tmp_path):
     distls.ingest(X, tmp_path / "three", y=Y)
     distls.fit("sgd", tmp_path / "three", tmp_path / "m", passes=1)
     distls.ingest(X[TWO], tmp_path / "two", y=Y[TWO])
@@ -47,7 +45,7 @@ def test_a_class_that_is_gone_is_refused(tmp_path: Path) -> None:
         distls.fit("sgd", tmp_path / "two", tmp_path / "n", params={"init": str(tmp_path / "m")})
 
 
-def test_a_link_gives_the_model_to_others_in_one_step(tmp_path: Path) -> None:
+def test_a_link_gives_the_model_to_others_in_one_step(tmp_path):
     distls.ingest(X, tmp_path / "d", y=Y)
     current = tmp_path / "current"
     for day in ("1", "2"):
@@ -59,7 +57,7 @@ def test_a_link_gives_the_model_to_others_in_one_step(tmp_path: Path) -> None:
         assert len(distls.load_model(current).predict(X[:4])) == 4
 
 
-def test_a_run_finds_data_that_were_moved(tmp_path: Path) -> None:
+def test_a_run_finds_data_that_were_moved(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     distls.ingest(X, old / "d", y=Y)
     whole = distls.fit("sgd", old / "d", tmp_path / "whole", passes=3)

@@ -1,8 +1,6 @@
 """Strengths that are compared in memory: the errors of fits without a fold, the choice, and the fit that follows."""
 
 import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from target_helpers import write_targets
 
 from distls.clock import parts_of
 from distls.solvers.lbfgs import RowsInMemory, _Search, path_weights
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.losses.loss_registry import loss_named
@@ -25,13 +22,13 @@ PATH = {
 }  # fmt: skip
 
 
-def rows(kind: str) -> tuple[Any, np.ndarray]:
+def rows(kind):
     x, y = labelled_rows(90, 12, 3)
     flipped = np.where(np.random.default_rng(1).random(len(y)) < 0.3, (y + 1) % 3, y).astype(np.int32)
     return (x if kind == "csr" else x.toarray()), flipped
 
 
-def expected(x: Any, y: np.ndarray, alpha: float) -> tuple[float, float]:
+def expected(x, y, alpha):
     """The error and the loss of scikit-learn's fits without each fold, on its rows; folds are slices of the rows."""
     wrong = loss = 0.0
     for fold in range(FOLDS):
@@ -46,9 +43,7 @@ def expected(x: Any, y: np.ndarray, alpha: float) -> tuple[float, float]:
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def found(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Dataset, Path]:
+def found(request, tmp_path_factory):
     x, y = rows(request.param)
     folder = tmp_path_factory.mktemp(request.param)
     data = write_dataset(folder / "d", x, y)
@@ -56,7 +51,7 @@ def found(
     return request.param, data, folder / "run"
 
 
-def test_points_have_the_errors_of_fits_without_a_fold(found: tuple[str, Dataset, Path]) -> None:
+def test_points_have_the_errors_of_fits_without_a_fold(found):
     kind, _, run = found
     path = Run.open(run).status["details"]["path"]
     assert [point["alpha"] for point in path] == list(ALPHAS)
@@ -68,7 +63,7 @@ def test_points_have_the_errors_of_fits_without_a_fold(found: tuple[str, Dataset
     assert Run.open(run).status["selected"]["alpha"] == best["alpha"]
 
 
-def test_the_model_is_the_optimum_of_the_chosen_strength(found: tuple[str, Dataset, Path]) -> None:
+def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     _, data, run = found
     status = Run.open(run).status
     alone = fit(
@@ -86,9 +81,7 @@ def test_the_model_is_the_optimum_of_the_chosen_strength(found: tuple[str, Datas
     assert "cross-validation" in parts_of(status)
 
 
-def test_a_search_that_was_stopped_is_made_again(
-    found: tuple[str, Dataset, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     _, data, run = found
     with monkeypatch.context() as patched:
         patched.setattr("distls.training.child_runs.Children.train", _interrupt)
@@ -98,11 +91,11 @@ def test_a_search_that_was_stopped_is_made_again(
     assert resumed.record["weights_sha256"] == Run.open(run).status["weights_sha256"]
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(*_):
     raise KeyboardInterrupt
 
 
-def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp_path: Path) -> None:
+def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 4))
     x = np.hstack([x, x[:, :1]]).astype(np.float32)
     y = (x @ np.arange(5.0) + 3.0)[:, None]
@@ -114,14 +107,14 @@ def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp
     assert [point["cv_loss"] for point in result.record["details"]["path"]][1] < 1e-3
 
 
-def test_scales_of_sparse_columns_cost_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scales_of_sparse_columns_cost_no_reads(monkeypatch):
     # numbers in thousands beside thousandths: without scaled coordinates four times as many
     x, y = labelled_rows(200, 12, 2)
     wide = sparse.csr_matrix(x.multiply(10.0 ** np.arange(-3, 3).repeat(2)[None]))
     given = RowsInMemory(wide, y, np.ones(len(y)), loss_named("binary_log"), 1, 1.0, True)
     products, counted = _Search._product, []
 
-    def count(self: _Search, *of: Any) -> Any:
+    def count(self, *of):
         counted.append(1)
         return products(self, *of)
 

@@ -1,8 +1,6 @@
 """`resume` with passes goes on with a fit that has ended, to the weights of a fit of all passes."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +8,10 @@ from helpers import labelled_rows, write_dataset
 
 import distls
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.run_folder import Run
 
-METHODS: dict[str, dict[str, Any]] = {
+METHODS = {
     "sgd": {},
     "asgd": {},
     "mcid": {"alpha": 1e-4},
@@ -26,7 +23,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def data(tmp_path_factory):
     x, y = labelled_rows(300, 20, 3)
     path = tmp_path_factory.mktemp("d") / "d"
     write_dataset(path, x, y)
@@ -34,15 +31,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return distls.open_dataset(path)
 
 
-def weights(run: Path) -> Any:
+def weights(run):
     model = distls.load_model(run)
     return np.concatenate([model.coef_.ravel(), model.intercept_.ravel()])
 
 
 @pytest.mark.fast_cases("sgd$", "mcid")
 @pytest.mark.parametrize("method", METHODS)
-def test_the_weights_are_those_of_all_passes(data: Dataset, tmp_path: Path, method: str) -> None:
-    given: dict[str, Any] = {"params": METHODS[method], "executor": "serial", "eval_every": 0}
+def test_the_weights_are_those_of_all_passes(data, tmp_path, method):
+    given = {"params": METHODS[method], "executor": "serial", "eval_every": 0}
     # a round of bcd is several passes
     few, more, all_ = (2, 4, 6) if method != "bcd" else (5, 10, 16)
     whole = distls.fit(method, data, tmp_path / "whole", passes=all_, **given)
@@ -64,15 +61,13 @@ def test_the_weights_are_those_of_all_passes(data: Dataset, tmp_path: Path, meth
         distls.resume(tmp_path / "run", passes=1)
 
 
-def test_seconds_give_way_to_passes(data: Dataset, tmp_path: Path) -> None:
+def test_seconds_give_way_to_passes(data, tmp_path):
     distls.fit("sgd", data, tmp_path / "run", max_seconds=1e-9, executor="serial")
     found = distls.resume(tmp_path / "run", passes=3, executor="serial")
     assert (found.status, found.passes) == (Status.MAX_PASSES, 3)
 
 
-def test_killed_before_it_goes_on_it_is_called_again(
-    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_before_it_goes_on_it_is_called_again(data, tmp_path, monkeypatch):
     distls.fit("sgd", data, tmp_path / "run", passes=2, executor="serial")
     with monkeypatch.context() as patched:
         patched.setattr(Run, "write_status", lambda run, status: 1 / 0)
@@ -81,10 +76,10 @@ def test_killed_before_it_goes_on_it_is_called_again(
     assert distls.resume(tmp_path / "run", passes=4, executor="serial").passes == 4
 
 
-def test_what_cannot_go_on_says_why(data: Dataset, tmp_path: Path) -> None:
+def test_what_cannot_go_on_says_why(data, tmp_path):
     run = tmp_path / "run"
 
-    def refusal() -> str:
+    def refusal():
         with pytest.raises(MismatchError) as caught:
             distls.resume(run, passes=100, executor="serial")
         shutil.rmtree(run)

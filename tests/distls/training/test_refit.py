@@ -1,8 +1,6 @@
 """The last fit of a selection, to training and held-out rows: its bits, what is told, resume, refusals."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,39 +10,38 @@ from helpers import labelled_rows, write_dataset
 from distls.cli.report import run_lines
 from distls.execution.serial import SerialExecutor
 from distls.reporting.run_record import fit_command, read_run
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 
-_CASES: list[tuple[str, dict[str, Any]]] = [
+_CASES = [
     ("sgd", {"alpha": [1e-2, 1e-4]}),
     ("mcid", {"alpha": [1e-1, 1e-4]}),
     ("sdca", {"alpha": "path", "alphas": "1e-1:1e-2:1e-3"}),
 ]
 
 
-def _rows() -> tuple[Any, np.ndarray, Any, np.ndarray]:
+def _rows():
     x, y = labelled_rows(240, 30, 3)
     other, labels = labelled_rows(80, 30, 3, seed=5)
     return x, y, other, labels
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Dataset:
+def train(tmp_path):
     x, y, _, _ = _rows()
     return write_dataset(tmp_path / "train", x, y, partition_rows=40)
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Dataset:
+def held(tmp_path):
     # classes in another order
     _, _, x, y = _rows()
     return write_dataset(tmp_path / "held", x, 2 - y, partition_rows=40, classes=[2, 1, 0])
 
 
 @pytest.fixture
-def everything(tmp_path: Path) -> Dataset:
+def everything(tmp_path):
     x, y, other, labels = _rows()
     rows = sp.vstack([x, other]).tocsr() if sp.issparse(x) else np.vstack([x, other])
     return write_dataset(tmp_path / "everything", rows, np.concatenate([y, labels]), partition_rows=40)
@@ -53,11 +50,10 @@ def everything(tmp_path: Path) -> Dataset:
 @pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(("method", "params"), _CASES, ids=[method for method, _ in _CASES])
 def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(
-    train: Dataset, held: Dataset, everything: Dataset, tmp_path: Path, method: str, params: dict[str, Any]
-) -> None:
+    train, held, everything, tmp_path, method, params
+):
     run = tmp_path / "run"
     result = fit(method, train, run, params=params, passes=3, select=held, refit=True)
-    assert result.selected is not None
     own = {**result.selected, "init": None}
     alone = fit(method, everything, tmp_path / "alone", params=own, passes=3)
     assert np.array_equal(result.model.weights, alone.model.weights)
@@ -69,7 +65,7 @@ def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(
     assert not (run / "all-rows").exists()
 
 
-def test_it_is_said_and_repeated(train: Dataset, held: Dataset, tmp_path: Path) -> None:
+def test_it_is_said_and_repeated(train, held, tmp_path):
     run = tmp_path / "run"
     fit("sgd", train, run, params={"alpha": [1e-2, 1e-4]}, passes=2, select=held, refit=True)
     said = "\n".join(run_lines(run))
@@ -84,10 +80,8 @@ def test_it_is_said_and_repeated(train: Dataset, held: Dataset, tmp_path: Path) 
 
 @pytest.mark.fast_cases("1")
 @pytest.mark.parametrize("rounds", [1, 5])
-def test_resume_ends_where_an_undisturbed_fit_ends(
-    train: Dataset, held: Dataset, tmp_path: Path, rounds: int
-) -> None:
-    asked: dict[str, Any] = {"params": {"alpha": [1e-2, 1e-4]}, "passes": 2, "select": held, "refit": True}
+def test_resume_ends_where_an_undisturbed_fit_ends(train, held, tmp_path, rounds):
+    asked = {"params": {"alpha": [1e-2, 1e-4]}, "passes": 2, "select": held, "refit": True}
     whole = fit("mcid", train, tmp_path / "whole", **asked)
     with interrupted():
         fit("mcid", train, tmp_path / "run", **asked, callbacks=[StopAfter(rounds)], checkpoint_seconds=0)
@@ -95,7 +89,7 @@ def test_resume_ends_where_an_undisturbed_fit_ends(
     assert np.array_equal(result.model.weights, whole.model.weights)
 
 
-def test_what_cannot_be_joined_is_refused_before_any_fit(train: Dataset, tmp_path: Path) -> None:
+def test_what_cannot_be_joined_is_refused_before_any_fit(train, tmp_path):
     with pytest.raises(ParameterError, match="--select"):
         fit("sgd", train, refit=True)
     with pytest.raises(MismatchError, match="the very rows"):

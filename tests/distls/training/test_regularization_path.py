@@ -3,8 +3,6 @@
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +13,7 @@ from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
 from distls.reporting.describe import describe
-from distls.solvers.events import Callback, FitStart
-from distls.storage.dataset.dataset import Dataset
+from distls.solvers.events import Callback
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
 from distls.testing.solvers import StopAfter, interrupted
@@ -28,17 +25,17 @@ from reference import bcd
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     x, y = labelled_rows(400, 60, 3)
     return add_columns(write_dataset(tmp_path_factory.mktemp("data") / "d", x, y).path)
 
 
-def _path(dataset: Dataset, run: Path, **options: Any) -> Any:
+def _path(dataset, run, **options):
     params = {"alpha": "path", "alphas": 4, **options.pop("params", {})}
     return fit("bcd", dataset, run, params=params, passes=60, **options)
 
 
-def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset, tmp_path):
     params = {"alpha": "path", "penalty": "elasticnet", "fit_intercept": True}
     with pytest.raises(ParameterError) as caught:
         fit("sdca", dataset, tmp_path / "run", params=params)
@@ -50,14 +47,14 @@ def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset: Dataset, t
 
 
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
-def test_zero_is_optimal_from_there_on(penalty: str) -> None:
+def test_zero_is_optimal_from_there_on(penalty):
     gradient = np.random.default_rng(3).standard_normal((20, 4))
     alpha = penalty_named(penalty).zero_from(gradient, 0.3)
     assert not prox_rows(penalty, -gradient, alpha * (1 + 1e-9), 0.3).any()
     assert prox_rows(penalty, -gradient, alpha * (1 - 1e-6), 0.3).any()
 
 
-def test_a_path_goes_down_from_zero_weights(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_path_goes_down_from_zero_weights(dataset, tmp_path):
     result = _path(dataset, tmp_path / "run")
     children = (
         result.record["children"] if "children" in result.record else _status(tmp_path / "run")["children"]
@@ -76,12 +73,12 @@ def test_a_path_goes_down_from_zero_weights(dataset: Dataset, tmp_path: Path) ->
     assert result.passes == pytest.approx(sum(child["passes"] for child in children))
 
 
-def _status(run: Path) -> dict[str, Any]:
+def _status(run):
     return json.loads((run / "status.json").read_text())
 
 
 @pytest.mark.slow
-def test_each_point_starts_from_the_one_before(dataset: Dataset, tmp_path: Path) -> None:
+def test_each_point_starts_from_the_one_before(dataset, tmp_path):
     _path(dataset, tmp_path / "run")
     children = _status(tmp_path / "run")["children"]
     last = children[-1]["params"]
@@ -93,7 +90,7 @@ def test_each_point_starts_from_the_one_before(dataset: Dataset, tmp_path: Path)
     assert first["running_loss"] < before["running_loss"] <= 3.0
 
 
-def test_alphas_are_given_in_any_order_and_one_is_selected(dataset: Dataset, tmp_path: Path) -> None:
+def test_alphas_are_given_in_any_order_and_one_is_selected(dataset, tmp_path):
     run = tmp_path / "run"
     result = _path(dataset, run, params={"alphas": "1e-3:1e-1:1e-2"}, select=dataset, eval_data=dataset)
     children = _status(run)["children"]
@@ -105,7 +102,7 @@ def test_alphas_are_given_in_any_order_and_one_is_selected(dataset: Dataset, tmp
 
 
 @pytest.mark.parametrize("select", [False, True])
-def test_the_best_on_the_evaluation_data_is_published(dataset: Dataset, tmp_path: Path, select: bool) -> None:
+def test_the_best_on_the_evaluation_data_is_published(dataset, tmp_path, select):
     """Selection data count for more; zero weights are best on the one and others on the other."""
     x, _ = labelled_rows(90, 60, 3)
     first = write_dataset(tmp_path / "first", x, np.zeros(90, np.int32), n_classes=3)
@@ -124,7 +121,7 @@ def test_the_best_on_the_evaluation_data_is_published(dataset: Dataset, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "squared_hinge"])
-def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: str) -> None:
+def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path, loss):
     x = np.random.default_rng(0).standard_normal((400, 6)) + 0.5
     y = np.repeat(np.arange(3, dtype=np.int32), [320, 60, 20])
     dataset = add_columns(write_dataset(tmp_path / "d", x, y).path)
@@ -139,11 +136,11 @@ def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: s
     assert not (tmp_path / "run" / "state").exists()
 
 
-def test_progress_names_the_alpha(dataset: Dataset, tmp_path: Path) -> None:
+def test_progress_names_the_alpha(dataset, tmp_path):
     lines, starts = io.StringIO(), []
 
     class Starts(Callback):
-        def on_start(self, start: FitStart) -> None:
+        def on_start(self, start):
             starts.append(start.what)
 
     _path(dataset, tmp_path / "run", params={"alphas": "0.1:0.03"}, callbacks=[Starts(), LineProgress(lines)])
@@ -154,7 +151,7 @@ def test_progress_names_the_alpha(dataset: Dataset, tmp_path: Path) -> None:
     ]
 
 
-def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
+def test_a_path_is_planned_as_one(dataset):
     path = plan_fit("bcd", dataset.path, {"alpha": "path", "alphas": 4}, probe=False)
     one = plan_fit("bcd", dataset.path, {"alpha": 1e-2}, probe=False)
     listed = plan_fit("bcd", dataset.path, {"alpha": "path", "alphas": "1:0.1"}, passes=7, probe=False)
@@ -167,7 +164,7 @@ def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
     assert lines[-1].endswith(", 400.0 s for all passes, certificates apart")
 
 
-def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> None:
+def test_an_interrupted_path_is_resumed(dataset, tmp_path):
     whole = _path(dataset, tmp_path / "whole")
     with interrupted():
         _path(dataset, tmp_path / "run", callbacks=[StopAfter(4)])
@@ -175,7 +172,7 @@ def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> Non
     assert _status(tmp_path / "run")["children"][-1]["non_zero_rows"] == len(used_rows(whole.model.weights))
 
 
-def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path) -> None:
+def test_report_and_info_tell_of_sparse_models(dataset, tmp_path):
     _path(dataset, tmp_path / "run", eval_data=dataset)
     lines = run_lines(tmp_path / "run")
     table = lines.index(next(line for line in lines if "non-zero rows" in line and "alpha" in line))
@@ -194,7 +191,7 @@ def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_path: Path) -> None:
+def test_several_paths_are_fitted_each_from_its_own_start(dataset, tmp_path):
     params = {"penalty": ["l1", "l1l2"], "alphas": 3}
     result = _path(dataset, tmp_path / "run", params=params, select=dataset)
     children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]
@@ -212,7 +209,7 @@ def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_
 
 
 @pytest.mark.slow
-def test_the_alphas_of_l2_follow_the_rows(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_alphas_of_l2_follow_the_rows(dataset, tmp_path):
     _path(dataset, tmp_path / "run", params={"penalty": "l2"}, select=dataset)
     children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]
     expected = dataset.meta.mean_square_norm * np.geomspace(1e-2, 1e-6, 4)
@@ -231,8 +228,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("params", "message"), REFUSED)
-def test_paths_that_make_no_sense_are_refused(
-    dataset: Dataset, tmp_path: Path, params: dict[str, Any], message: str
-) -> None:
+def test_paths_that_make_no_sense_are_refused(dataset, tmp_path, params, message):
     with pytest.raises(ParameterError, match=message):
         _path(dataset, tmp_path / "run", params=params, select=dataset)

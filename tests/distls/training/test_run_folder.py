@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,28 +37,28 @@ class Small(State):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     return Run.create(tmp_path / "run", CONFIG)
 
 
-def saved(run: Run, number: int) -> None:
+def saved(run, number):
     """Save a checkpoint of a round."""
     run.save_checkpoint(Standing(Small(number)))
 
 
-def newest_of(run: Run) -> Any:
+def newest_of(run):
     """The newest checkpoint that is sound, of a solver that keeps nothing of rows; None if there is none."""
     return run.load_checkpoint(Small, lambda state: True)
 
 
-def rows_in(folder: Path, classes: int = 2) -> Path:
+def rows_in(folder, classes=2):
     """Ingest a few rows."""
     x = np.random.default_rng(0).normal(size=(60, 3))
     ingest(x, folder / "data", y=np.arange(60) % classes)
     return folder / "data"
 
 
-def test_created_and_opened(tmp_path: Path) -> None:
+def test_created_and_opened(tmp_path):
     made = Run.create(tmp_path / "a" / "b", CONFIG)
     assert is_run(made.path)
     assert Run.open(made.path).config == CONFIG
@@ -69,7 +67,7 @@ def test_created_and_opened(tmp_path: Path) -> None:
     assert newest_of(made) is None
 
 
-def test_the_configuration_is_stored_member_by_member(run: Run) -> None:
+def test_the_configuration_is_stored_member_by_member(run):
     written = json.loads((run.path / "config.json").read_text())
     assert set(written) == {
         "format_version", "method", "dataset", "dataset_fingerprint", "seed", "passes", "tol", "rtol", "max_seconds",
@@ -79,27 +77,27 @@ def test_the_configuration_is_stored_member_by_member(run: Run) -> None:
     assert "selected_on" not in written  # of child runs only
 
 
-def test_numbers_of_a_configuration_stay_as_they_were_given(tmp_path: Path) -> None:
+def test_numbers_of_a_configuration_stay_as_they_were_given(tmp_path):
     given = msgspec.structs.replace(CONFIG, passes=3, tol=0.5, selected_on="/other")
     read = Run.create(tmp_path / "run", given).config
     assert read == given
     assert (type(read.passes), type(read.tol), read.selected_on) == (int, float, "/other")
 
 
-def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+def test_an_empty_folder_may_become_a_run(tmp_path):
     (tmp_path / "empty").mkdir()
     assert is_run(Run.create(tmp_path / "empty", CONFIG).path)
 
 
-def _run_there(path: Path) -> None:
+def _run_there(path):
     Run.create(path, CONFIG)
 
 
-def _file_there(path: Path) -> None:
+def _file_there(path):
     path.write_text("mine")
 
 
-def _folder_there(path: Path) -> None:
+def _folder_there(path):
     path.mkdir()
     (path / "thesis.tex").write_text("mine")
 
@@ -112,7 +110,7 @@ def _folder_there(path: Path) -> None:
         (_folder_there, "{0} exists and is not empty; choose another name for the run"),
     ],
 )
-def test_what_is_there_is_not_touched(tmp_path: Path, prepare: Any, message: str) -> None:
+def test_what_is_there_is_not_touched(tmp_path, prepare, message):
     path = tmp_path / "there"
     prepare(path)
     before = sorted(tmp_path.rglob("*"))
@@ -122,7 +120,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path, prepare: Any, message: str
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError) as caught:
         Run.create(tmp_path / "file" / "run", CONFIG)
@@ -131,7 +129,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(caught.value).endswith("; choose a writable place")
 
 
-def test_not_a_run(tmp_path: Path) -> None:
+def test_not_a_run(tmp_path):
     with pytest.raises(FormatError) as caught:
         Run.open(tmp_path / "none")
     assert str(caught.value) == f"{tmp_path}/none: no such run"
@@ -142,7 +140,7 @@ def test_not_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"passes": NaN}', "7"])
 @pytest.mark.parametrize("name", ["config", "status"])
-def test_files_that_cannot_be_read_are_named(run: Run, name: str, content: str) -> None:
+def test_files_that_cannot_be_read_are_named(run, name, content):
     (run.path / f"{name}.json").write_text(content)
     with pytest.raises(FormatError) as caught:
         getattr(Run.open(run.path), name)
@@ -150,7 +148,7 @@ def test_files_that_cannot_be_read_are_named(run: Run, name: str, content: str) 
     assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
-def _refused(run: Run, content: dict[str, Any]) -> str:
+def _refused(run, content):
     """Return what is said of a run with this configuration."""
     (run.path / "config.json").write_text(json.dumps(content))
     with pytest.raises(FormatError) as caught:
@@ -158,7 +156,7 @@ def _refused(run: Run, content: dict[str, Any]) -> str:
     return str(caught.value).removeprefix(f"{run.path}: config.json ")
 
 
-def test_a_run_of_another_version_is_refused(run: Run) -> None:
+def test_a_run_of_another_version_is_refused(run):
     assert _refused(run, {"format_version": 2}) == "is of version 2, expected 1"
 
 
@@ -168,13 +166,13 @@ def test_a_run_of_another_version_is_refused(run: Run) -> None:
      ("grid", []), ("grid", [3]), ("passes", "2"), ("passes", -1), ("tol", []), ("max_seconds", False), ("eval", 1),
      ("eval_every", -0.5), ("patience", 2.0), ("select", "\0"), ("selected_on", {})],
 )  # fmt: skip
-def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> None:
+def test_members_of_another_type_are_named(run, name, value):
     said = _refused(run, CONFIG.stored() | {name: value})
     assert said.startswith("was not written by distls (")
     assert f"at `$.{name}" in said
 
 
-def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
+def test_patience_without_evaluation_data_is_refused(run):
     said = _refused(run, CONFIG.stored() | {"patience": 2})
     assert said.startswith("was not written by distls (patience needs held-out rows")
 
@@ -182,7 +180,7 @@ def test_patience_without_evaluation_data_is_refused(run: Run) -> None:
 @pytest.mark.parametrize(
     "changes", [{"status": "DONE"}, {"status": None}, {"passes": "9"}, {"passes": -1}, {"seconds": True}]
 )
-def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
+def test_a_status_of_other_types(run, changes):
     known = {"status": "CONVERGED", "passes": 2, "seconds": 0.5, "objective": 1.0}
     run.write_status(known)
     assert run.status == known | {"request": run.request}
@@ -191,14 +189,14 @@ def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
         _ = run.status
 
 
-def _events(run: Run, rounds: int) -> list[dict[str, Any]]:
+def _events(run, rounds):
     events = [{"round": done, "passes": done / 2} for done in range(1, rounds + 1)]
     for event in events:
         run.append_event(event)
     return events
 
 
-def test_a_line_cut_off_by_a_crash_is_left_out(run: Run) -> None:
+def test_a_line_cut_off_by_a_crash_is_left_out(run):
     events = _events(run, 3)
     path = run.path / "events.jsonl"
     whole = path.read_bytes()
@@ -210,7 +208,7 @@ def test_a_line_cut_off_by_a_crash_is_left_out(run: Run) -> None:
     assert run.events() == events
 
 
-def test_events_after_the_checkpoint_are_dropped(run: Run) -> None:
+def test_events_after_the_checkpoint_are_dropped(run):
     events = _events(run, 5)
     run.truncate_events(3)
     assert run.events() == events[:3]
@@ -220,7 +218,7 @@ def test_events_after_the_checkpoint_are_dropped(run: Run) -> None:
     assert (run.path / "events.jsonl").read_text() == ""
 
 
-def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> None:
+def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run):
     for done in (1, 2, 999_999, 1_000_000):
         state = Small(done, done / 2, np.arange(3.0) * done, 0.1)
         record = {"round": done, "objective": 0.1}
@@ -236,7 +234,7 @@ def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> N
     assert run.checkpoints() == []
 
 
-def test_a_fit_begun_before_certificates_were_counted_goes_on_without(run: Run, monkeypatch) -> None:
+def test_a_fit_begun_before_certificates_were_counted_goes_on_without(run, monkeypatch):
     older = asdict(Progress(1.0))
     del older["certified"], older["certified_all"]
     with monkeypatch.context() as before:
@@ -248,7 +246,7 @@ def test_a_fit_begun_before_certificates_were_counted_goes_on_without(run: Run, 
     assert newest_of(run).progress.certified_all is None
 
 
-def test_the_best_predictor_is_in_the_checkpoint(run: Run) -> None:
+def test_the_best_predictor_is_in_the_checkpoint(run):
     intercept, calibration = np.array([0.1, 1 / 3]), np.arange(4.0)
     predictor = LinearPredictor(np.ones((3, 2), np.float32), intercept, {"n_features": 3}, {"c": calibration})
     run.save_checkpoint(Standing(Small(7), Progress(best={"round": 5}), {}, Fitted(predictor, 0.5)))
@@ -261,9 +259,7 @@ def test_the_best_predictor_is_in_the_checkpoint(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("saved_at", "expected"), [((3,), 5), ((3, 5), 5), ((5, 8), 8)])
-def test_the_last_round_of_a_fit_is_a_checkpoint_too(
-    run: Run, saved_at: tuple[int, ...], expected: int
-) -> None:
+def test_the_last_round_of_a_fit_is_a_checkpoint_too(run, saved_at, expected):
     for number in saved_at:
         saved(run, number)
     run.keep_final(Standing(Small(5), Progress(), {"round": 5}))
@@ -271,7 +267,7 @@ def test_the_last_round_of_a_fit_is_a_checkpoint_too(
 
 
 @pytest.mark.parametrize("damage", ["array", "description"])
-def test_a_damaged_last_round_is_not_taken(run: Run, caplog: pytest.LogCaptureFixture, damage: str) -> None:
+def test_a_damaged_last_round_is_not_taken(run, caplog, damage):
     saved(run, 3)
     run.keep_final(Standing(Small(5)))
     described = run.path / "final" / "bundle.json"
@@ -285,17 +281,17 @@ def test_a_damaged_last_round_is_not_taken(run: Run, caplog: pytest.LogCaptureFi
     assert message.endswith("the fit goes on from round-000003")
 
 
-def test_half_written_checkpoints_are_not_seen(run: Run) -> None:
+def test_half_written_checkpoints_are_not_seen(run):
     saved(run, 3)
     for name in ("round-000004.1234abcd.partial", "round-000005.1234abcd.old", "round-9", "other"):
         (run.path / "checkpoints" / name).mkdir()
     assert [path.name for path in run.checkpoints()] == ["round-000003"]
 
 
-def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_checkpoint_leaves_the_one_before(run, monkeypatch):
     saved(run, 1)
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -306,9 +302,7 @@ def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_of_a_damaged_checkpoint_the_one_before_is_read(
-    run: Run, caplog: pytest.LogCaptureFixture, missing: bool
-) -> None:
+def test_of_a_damaged_checkpoint_the_one_before_is_read(run, caplog, missing):
     """Fault: The newest checkpoint changed, an array of it removed | before `resume` | a note; the fit goes on from
     the one before"""
     saved(run, 1)
@@ -327,9 +321,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(
 
 
 @pytest.mark.parametrize(("whole", "expected"), [({1, 2}, 2), ({1}, 1), (set(), 2)])
-def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
-    run: Run, caplog: pytest.LogCaptureFixture, whole: set[int], expected: int
-) -> None:
+def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(run, caplog, whole, expected):
     for done in (1, 2):
         saved(run, done)
     with caplog.at_level("WARNING", "distls"):
@@ -343,7 +335,7 @@ def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(
 @pytest.mark.parametrize(
     "changes", [{"grid": [{"alpha": 1.0}]}, {"seed": 1}, {"method": "sgd"}, {"dataset_fingerprint": "other"}]
 )
-def test_a_checkpoint_of_another_request_is_refused(run: Run, changes: dict[str, Any]) -> None:
+def test_a_checkpoint_of_another_request_is_refused(run, changes):
     saved(run, 1)
     changed = Run.open(run.path)
     changed.write_config(msgspec.structs.replace(CONFIG, passes=99))  # limits make no states
@@ -358,7 +350,7 @@ def test_a_checkpoint_of_another_request_is_refused(run: Run, changes: dict[str,
         newest_of(Run.open(run.path))
 
 
-def test_a_checkpoint_of_another_run_is_set_aside(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_of_another_run_is_set_aside(run, caplog):
     saved(run, 7)
     other = Run.create(run.path.with_name("other"), msgspec.structs.replace(CONFIG, seed=1))
     saved(other, 1)
@@ -369,7 +361,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(run: Run, caplog: pytest.LogCa
     assert len(other.checkpoints()) == 1
 
 
-def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
+def test_a_damaged_checkpoint_is_refused(run):
     saved(run, 1)
     path = run.checkpoints()[0] / "values.npy"
     content = bytearray(path.read_bytes())
@@ -380,13 +372,11 @@ def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
     assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
 
 
-def _removed_in_mid_fit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, method: str, **options: Any
-) -> None:
+def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
     """Fit in a run that is removed after a round, which ends in one line and leaves nothing."""
     append, run = Run.append_event, folder / "run"
 
-    def append_and_remove(of: Run, event: dict[str, Any]) -> None:
+    def append_and_remove(of, event):
         append(of, event)
         # before a checkpoint, or the model, which make the folders they need
         if event["round"] == number:
@@ -403,19 +393,17 @@ def _removed_in_mid_fit(
 @pytest.mark.parametrize("seconds", [0, 1000])
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, number: int
-) -> None:
+    tmp_path, monkeypatch, seconds, number
+):
     """Fault: The run folder removed in mid-fit | after a round, before or at the last | one line, exit code 1; it is
     not made again"""
     rows_in(tmp_path)
-    options: dict[str, Any] = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
+    options = {"params": {"lanes": 1}, "passes": 4, "checkpoint_seconds": seconds}
     _removed_in_mid_fit(tmp_path, monkeypatch, number, "sgd", **options)
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_data_set_renamed_while_it_is_read_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
-) -> None:
+def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, cached):
     """Fault: The data set renamed in mid-fit | after a round, its rows read again or kept | one line, exit code 1;
     once it is put back `resume` finishes | bits"""
     (tmp_path / "d.csv").write_text("name,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(60)))
@@ -423,7 +411,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(
     ingest(tmp_path / "d.csv", data, label_column="y")
     whole, append = fit("sgd", data, passes=4), Run.append_event
 
-    def renamed(run: Run, event: Any) -> None:
+    def renamed(run, event):
         append(run, event)
         if event["round"] == 2:
             data.rename(tmp_path / "elsewhere")
@@ -440,9 +428,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(
 
 @pytest.mark.fast_cases("sdca")
 @pytest.mark.parametrize("method", ["bcd", "cls", "sdca", "ovr-sdca", "stagewise"])
-def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(tmp_path, monkeypatch, method):
     """Fault: The run folder removed in mid-fit | after the first round of methods that keep state of rows | one
     line, exit code 1; it is not made again"""
     add_columns(rows_in(tmp_path, 3))
@@ -450,10 +436,8 @@ def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(
     _removed_in_mid_fit(tmp_path, monkeypatch, 1, method, params=params)
 
 
-def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_given: Any) -> Any:
+def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(tmp_path, monkeypatch):
+    def full(*_given):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a lock")
 
     monkeypatch.setattr(run_folder, "locked", full)
@@ -462,10 +446,8 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(
         fit("sgd", data, tmp_path / "run")
 
 
-def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_given: Any) -> Any:
+def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_path, monkeypatch):
+    def full(*_given):
         raise StorageError("no room for the model")
 
     data = rows_in(tmp_path)
@@ -479,8 +461,8 @@ def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(
     assert resumed.model.sha256 == whole.model.sha256
 
 
-def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def remove(run: Run, _event: dict[str, Any]) -> None:
+def test_a_run_removed_while_a_file_is_written(tmp_path, monkeypatch):
+    def remove(run, _event):
         shutil.rmtree(run.path)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "a file of it")
 
@@ -493,9 +475,7 @@ def test_a_run_removed_while_a_file_is_written(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     "damage", ["no model", "a damaged model", "a model of another run", "a damaged status", "a digit"]
 )
-def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
-    tmp_path: Path, damage: str
-) -> None:
+def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(tmp_path, damage):
     """Fault: Model of an ended run removed, damaged or replaced, its status damaged, or a digit of it | before `resume`
     | one line that says how to train again | bits"""
     x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 3
@@ -522,7 +502,7 @@ def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(
     assert resume(tmp_path / "run").model.sha256 == right.model.sha256
 
 
-def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
+def test_a_fit_without_a_run_folder_names_none(tmp_path):
     ingest(np.arange(20.0).reshape(10, 2), tmp_path / "d", y=np.arange(10) % 2)
     done = fit("mcid", tmp_path / "d", passes=1, params={"alpha": 1e-2})
     assert done.run is None
@@ -531,7 +511,7 @@ def test_a_fit_without_a_run_folder_names_none(tmp_path: Path) -> None:
     assert repr(kept).endswith(f"run {tmp_path}/r>")
 
 
-def _without_clock(path: Path) -> dict[str, Any]:
+def _without_clock(path):
     measured = {"bytes_read", "cached_bytes", "eval_bytes_read", "worker_peaks"}
     status = json.loads((path / "status.json").read_text())
     status["plan"].pop("worker_limit")
@@ -543,9 +523,7 @@ def _without_clock(path: Path) -> dict[str, Any]:
     ("method", "asked"),
     [("sgd", {"patience": 1, "passes": 9}), ("sgd", {"passes": 2}), ("sdca", {"passes": 2})],
 )
-def test_a_fit_that_was_stopped_at_its_end_ends_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, asked: dict[str, Any]
-) -> None:
+def test_a_fit_that_was_stopped_at_its_end_ends_there(tmp_path, monkeypatch, method, asked):
     """Its evaluation, its bound, the best weights and the warnings are those of a fit that was not stopped."""
     rng = np.random.default_rng(0)
     for name in ("data", "held"):
@@ -553,7 +531,7 @@ def test_a_fit_that_was_stopped_at_its_end_ends_there(
     asked = {**asked, "eval_data": tmp_path / "held", "checkpoint_seconds": 0, "executor": "serial"}
     whole = fit(method, tmp_path / "data", tmp_path / "whole", **asked)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "the model")
 
     with monkeypatch.context() as broken:
@@ -570,7 +548,7 @@ def test_a_fit_that_was_stopped_at_its_end_ends_there(
     )
 
 
-def test_an_end_by_the_clock_is_kept(run: Run) -> None:
+def test_an_end_by_the_clock_is_kept(run):
     """Another clock would end the fit elsewhere; also of several settings, which keep no last round."""
     saver = Checkpointer(run, 1e9)
     saver.on_round(RoundEvent({"round": 3}, Small(3), asdict(Progress(9.0))))

@@ -5,19 +5,16 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows, write_dataset
 
 from distls.cli.report import plan_lines, run_lines
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted, opened
@@ -28,7 +25,7 @@ from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 _ALPHAS = "1e-2:1e-3:1e-4"
-_METHODS: list[tuple[str, dict[str, Any]]] = [
+_METHODS = [
     ("sgd", {}),
     ("sgd", {"loss": "softmax", "schedule": "sqrt", "fit_intercept": True}),
     ("asgd", {"loss": "ovr_log"}),
@@ -44,37 +41,29 @@ _METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    x, y = labelled_rows(300, 30, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=40)
+dataset = stored_rows(300, 30, 3, partition_rows=40)
 
 
-@pytest.fixture(scope="module")
-def held_out(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    x, y = labelled_rows(80, 30, 3, seed=5)
-    return write_dataset(tmp_path_factory.mktemp("data") / "test", x, y)
+held_out = stored_rows(80, 30, 3, seed=5)
 
 
-def _path(method: str, data: Dataset, run: Path | None, params: dict[str, Any], **options: Any) -> Any:
+def _path(method, data, run, params, **options):
     params = {"alpha": "path", "alphas": _ALPHAS, **params}
     return fit(method, data, run, params=params, **{"passes": 3, **options})
 
 
-def _child(run: Path, number: int) -> Path:
+def _child(run, number):
     return run / "children" / f"{number:03d}"
 
 
-def _same(one: Any, other: Any) -> None:
+def _same(one, other):
     assert np.array_equal(one.weights, other.weights)
     assert np.array_equal(one.intercept, other.intercept)
 
 
 @pytest.mark.fast_cases(r"sgd-\{\}")
 @pytest.mark.parametrize(("method", "params"), _METHODS, ids=lambda each: str(each).replace("'", ""))
-def test_every_model_has_the_bits_of_a_fit_alone(
-    dataset: Dataset, held_out: Dataset, tmp_path: Path, method: str, params: dict[str, Any]
-) -> None:
+def test_every_model_has_the_bits_of_a_fit_alone(dataset, held_out, tmp_path, method, params):
     run = tmp_path / "run"
     result = _path(method, dataset, run, params, select=held_out)
     for number, alpha in enumerate(_ALPHAS.split(":")):
@@ -91,23 +80,23 @@ def test_every_model_has_the_bits_of_a_fit_alone(
 class _Reads(SerialExecutor):
     """Counts the calls that read the data."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.names: list[str] = []
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         self.names.append(type(function).__name__)
         return super().reduce(function, items, **options)
 
 
-def test_all_strengths_share_each_read(dataset: Dataset, held_out: Dataset) -> None:
+def test_all_strengths_share_each_read(dataset, held_out):
     executor = _Reads()
     _path("sgd", dataset, None, {}, select=held_out, executor=executor)
     # three passes, the objective, the rows that select
     assert executor.names == ["ReadTogether"] * 5
 
 
-def test_settings_of_select_share_each_read_too(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+def test_settings_of_select_share_each_read_too(dataset, held_out, tmp_path):
     executor, run = _Reads(), tmp_path / "run"
     grid = {"alpha": ["1e-3", "1e-4"], "loss": ["softmax", "crammer_singer"]}
     fit("sgd", dataset, run, params=grid, passes=2, select=held_out, executor=executor)
@@ -117,7 +106,7 @@ def test_settings_of_select_share_each_read_too(dataset: Dataset, held_out: Data
         _same(load_model(_child(run, number)), alone.model)
 
 
-def test_cross_validation_trains_every_fold_side_by_side(dataset: Dataset, tmp_path: Path) -> None:
+def test_cross_validation_trains_every_fold_side_by_side(dataset, tmp_path):
     executor, run = _Reads(), tmp_path / "run"
     result = _path("sgd", dataset, run, {"folds": 3}, executor=executor, eval_every=0)
     # what the folds weigh; three passes and the folds' own rows, each at one read; the fit to all rows
@@ -131,9 +120,7 @@ def test_cross_validation_trains_every_fold_side_by_side(dataset: Dataset, tmp_p
 
 @pytest.mark.slow_cases("[147]$")
 @pytest.mark.parametrize("rounds", [1, 2, 4, 7])
-def test_an_interrupted_path_resumes_with_the_same_bits(
-    dataset: Dataset, held_out: Dataset, tmp_path: Path, rounds: int
-) -> None:
+def test_an_interrupted_path_resumes_with_the_same_bits(dataset, held_out, tmp_path, rounds):
     whole = _path("mcid", dataset, tmp_path / "whole", {}, select=held_out)
     run = tmp_path / "run"
     with interrupted():
@@ -147,7 +134,7 @@ def test_an_interrupted_path_resumes_with_the_same_bits(
         _same(load_model(_child(run, number)), load_model(_child(tmp_path / "whole", number)))
 
 
-def test_fits_that_resume_apart_meet_again(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+def test_fits_that_resume_apart_meet_again(dataset, held_out, tmp_path):
     run = tmp_path / "run"
     with interrupted():
         _path("sgd", dataset, run, {}, select=held_out, callbacks=[StopAfter(3)])
@@ -160,16 +147,16 @@ def test_fits_that_resume_apart_meet_again(dataset: Dataset, held_out: Dataset, 
 
 
 class _Broken(SerialExecutor):
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         raise OSError("the disk is gone")
 
 
-def test_an_error_ends_all(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+def test_an_error_ends_all(dataset, held_out, tmp_path):
     with pytest.raises(Exception, match="the disk is gone"):
         _path("sgd", dataset, tmp_path / "run", {}, select=held_out, executor=_Broken())
 
 
-def test_progress_names_the_strength(dataset: Dataset, held_out: Dataset) -> None:
+def test_progress_names_the_strength(dataset, held_out):
     told = io.StringIO()
     _path("sgd", dataset, None, {}, select=held_out, callbacks=[LineProgress(told)])
     lines = told.getvalue().splitlines()
@@ -180,7 +167,7 @@ def test_progress_names_the_strength(dataset: Dataset, held_out: Dataset) -> Non
     assert sum(line.startswith("alpha=0.001 (2 of 3): round ") for line in lines) == 3
 
 
-def test_seconds_are_shared_out(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+def test_seconds_are_shared_out(dataset, held_out, tmp_path):
     result = _path("sgd", dataset, tmp_path / "run", {}, select=held_out)
     children = [Run.open(_child(tmp_path / "run", number)).status for number in range(3)]
     # those of the children, and of what the parent does: its alphas, its model
@@ -195,7 +182,7 @@ def test_seconds_are_shared_out(dataset: Dataset, held_out: Dataset, tmp_path: P
 
 
 @pytest.mark.parametrize(("limit", "at_once"), [(None, 10), (400, 5), (300, 2)])
-def test_the_plan_counts_the_memory_of_all(tmp_path: Path, limit: int | None, at_once: int) -> None:
+def test_the_plan_counts_the_memory_of_all(tmp_path, limit, at_once):
     x, y = labelled_rows(60, 50_000, 5)
     data = write_dataset(tmp_path / "train", x, y)
     budget = MemoryBudget(None if limit is None else limit * MIB)
@@ -208,7 +195,7 @@ def test_the_plan_counts_the_memory_of_all(tmp_path: Path, limit: int | None, at
     assert several.side_by_side == found
 
 
-def test_plan_says_how_many_share_a_read(dataset: Dataset) -> None:
+def test_plan_says_how_many_share_a_read(dataset):
     plan = plan_fit("sgd", dataset.path, {"alpha": "path", "alphas": 4})
     assert (plan.fits, plan.side_by_side, plan.times_read) == (4, 4, 1)
     text = "\n".join(plan_lines(plan))
@@ -216,7 +203,7 @@ def test_plan_says_how_many_share_a_read(dataset: Dataset) -> None:
     assert f", {plan.passes * plan.seconds_per_pass:.1f} s for all passes, certificates apart" in text
 
 
-def test_the_report_lists_the_strengths(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+def test_the_report_lists_the_strengths(dataset, held_out, tmp_path):
     _path("sgd", dataset, tmp_path / "run", {}, select=held_out)
     told = "\n".join(run_lines(tmp_path / "run"))
     for alpha in ("0.01", "0.001", "0.0001"):
@@ -224,16 +211,14 @@ def test_the_report_lists_the_strengths(dataset: Dataset, held_out: Dataset, tmp
 
 
 @pytest.mark.parametrize("params", [{"alphas": 3}, {"folds": 3}])
-def test_parameters_of_a_path_need_one(dataset: Dataset, params: dict[str, Any]) -> None:
+def test_parameters_of_a_path_need_one(dataset, params):
     with pytest.raises(ParameterError, match="of alpha=path only; leave it out"):
         fit("sgd", dataset, params=params)
 
 
 @pytest.mark.slow_cases("three threads$")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_the_same_bits_on_a_cluster(
-    dataset: Dataset, held_out: Dataset, tmp_path: Path, cluster: str
-) -> None:
+def test_the_same_bits_on_a_cluster(dataset, held_out, tmp_path, cluster):
     for name, executor in (("here", None), ("there", opened(cluster))):
         _path("sgdqn", dataset, tmp_path / name, {}, select=held_out, executor=executor)
     for number in range(3):
@@ -259,9 +244,7 @@ fit("mcid", sys.argv[1], sys.argv[2], params=params, passes=3, select=sys.argv[3
 
 
 @pytest.mark.slow
-def test_a_killed_path_resumes_with_the_same_bits(
-    dataset: Dataset, held_out: Dataset, tmp_path: Path
-) -> None:
+def test_a_killed_path_resumes_with_the_same_bits(dataset, held_out, tmp_path):
     run, words = tmp_path / "run", (dataset.path, tmp_path / "run", held_out.path, _ALPHAS)
     ended = subprocess.run([sys.executable, "-c", _KILLED, *map(str, words)], check=False)
     assert ended.returncode == -signal.SIGKILL

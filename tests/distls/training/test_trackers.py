@@ -2,25 +2,18 @@
 
 import builtins
 import struct
-from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 import distls
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.trackers import round_metrics
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    x, y = labelled_rows(200, 20, 3)
-    return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y)
+data = stored_rows(200, 20, 3)
 
 
-def fit(data: Dataset, *callbacks: Any, **given: Any) -> list[dict[str, Any]]:
+def fit(data, *callbacks, **given):
     """Fit with callbacks; return the records of the rounds."""
     history = distls.History()
     options = {"passes": 3, "executor": "serial", "eval_every": 1, **given}
@@ -28,7 +21,7 @@ def fit(data: Dataset, *callbacks: Any, **given: Any) -> list[dict[str, Any]]:
     return history.records
 
 
-def test_metrics_are_numbers() -> None:
+def test_metrics_are_numbers():
     record = {
         "round": 3,
         "loss": 0.5,
@@ -39,7 +32,7 @@ def test_metrics_are_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_mlflow_has_each_round(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_has_each_round(data, tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
@@ -60,10 +53,10 @@ def test_mlflow_has_each_round(data: Dataset, tmp_path: Path, monkeypatch: pytes
     assert [(m.step, m.value) for m in history] == [(r["round"], r["running_loss"]) for r in records]
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+def scalars(folder):
     """Read the event files of a folder: records of a length, its checksum, the event, its checksum."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
-    found: dict[str, list[tuple[int, float]]] = {}
+    found = {}
     (path,) = folder.glob("events.out.*")
     content = path.read_bytes()
     while content:
@@ -76,7 +69,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_tensorboard_has_each_round(data: Dataset, tmp_path: Path) -> None:
+def test_tensorboard_has_each_round(data, tmp_path):
     pytest.importorskip("tensorboardX")
     records = fit(data, distls.TensorBoardTracker(tmp_path / "t"))
     found = scalars(tmp_path / "t")
@@ -85,7 +78,7 @@ def test_tensorboard_has_each_round(data: Dataset, tmp_path: Path) -> None:
     assert "certificate/value" in found
 
 
-def test_each_setting_has_a_folder(data: Dataset, tmp_path: Path) -> None:
+def test_each_setting_has_a_folder(data, tmp_path):
     pytest.importorskip("tensorboardX")
     fit(data, distls.TensorBoardTracker(tmp_path), params={"alpha": [0.0, 1e-3]}, select=data)
     folders = sorted(path.name for path in tmp_path.iterdir())
@@ -96,12 +89,10 @@ def test_each_setting_has_a_folder(data: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "package"), [("MLflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboardX")]
 )
-def test_a_missing_package_is_named(
-    name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(name, package, tmp_path, monkeypatch):
     real = builtins.__import__
 
-    def without(module: str, *rest: Any) -> Any:
+    def without(module, *rest):
         if module.partition(".")[0] == package:
             raise ImportError(module)
         return real(module, *rest)

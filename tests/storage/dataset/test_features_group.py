@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distls.storage.dataset.chunks import write_array
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError
 
 
@@ -33,7 +33,7 @@ def test_features_are_verified(copied):
     assert_no_features(dataset, "features, array idf: it is missing; ingest the data set again")
 
 
-def assert_no_features(dataset: Dataset, why: str):
+def assert_no_features(dataset, why):
     with pytest.raises(CorruptDataError) as caught:
         dataset.features()
     assert str(caught.value).startswith(f"{dataset.path}: {why}")

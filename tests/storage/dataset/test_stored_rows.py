@@ -1,7 +1,6 @@
 """The rows of a data set in other libraries' forms, and the data set as a zarr hierarchy."""
 
 import warnings
-from typing import Any
 
 import dask
 import numpy as np
@@ -15,7 +14,7 @@ from distls.storage.errors import ParameterError
 N_ROWS = 300
 
 
-def stored(path: Any, x: Any, **targets: Any) -> Any:
+def stored(path, x, **targets):
     """Write rows in their order, in several partitions."""
     distls.ingest(x, path, shuffle=False, partition_size=4096, executor="serial", **targets)
     dataset = distls.open_dataset(path)
@@ -24,17 +23,17 @@ def stored(path: Any, x: Any, **targets: Any) -> Any:
 
 
 @pytest.fixture(params=["dense", "csr"])
-def x(request: Any) -> Any:
+def x(request):
     values = np.random.default_rng(0).standard_normal((N_ROWS, 20)).astype(np.float32)
     values[:, 5:][values[:, 5:] < 0.5] = 0.0
     return values if request.param == "dense" else sp.csr_matrix(values)
 
 
-def dense(values: Any) -> np.ndarray:
+def dense(values):
     return values.toarray() if sp.issparse(values) else np.asarray(values)
 
 
-TARGETS: dict[str, Any] = {
+TARGETS = {
     "class": np.array(["no", "yes"])[np.arange(N_ROWS) % 2],
     "continuous": np.linspace(-1.0, 1.0, N_ROWS),
     "several": np.linspace(-1.0, 1.0, 2 * N_ROWS).reshape(N_ROWS, 2),
@@ -43,7 +42,7 @@ TARGETS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-def test_rows_are_those_that_were_written(tmp_path: Any, x: Any, kind: str) -> None:
+def test_rows_are_those_that_were_written(tmp_path, x, kind):
     y, target = TARGETS[kind], {"class": "class", "multilabel": "auto"}.get(kind, "continuous")
     weight = np.arange(1, N_ROWS + 1, dtype=np.float32)
     data = stored(tmp_path / "d", x, y=y, sample_weight=weight, target=target)
@@ -71,7 +70,7 @@ def test_rows_are_those_that_were_written(tmp_path: Any, x: Any, kind: str) -> N
     )
 
 
-def test_batches_have_every_row_once(tmp_path: Any, x: Any) -> None:
+def test_batches_have_every_row_once(tmp_path, x):
     data = stored(tmp_path / "d", x, y=np.arange(N_ROWS, dtype=float), target="continuous")
     in_order = list(distls.batches(data, 7))
     assert {len(batch.y) for batch in in_order[:3]} == {7}
@@ -87,12 +86,12 @@ def test_batches_have_every_row_once(tmp_path: Any, x: Any) -> None:
         distls.batches(data, 0)
 
 
-def test_zarr_walks_a_data_set_without_a_warning(tmp_path: Any, x: Any) -> None:
+def test_zarr_walks_a_data_set_without_a_warning(tmp_path, x):
     data = distls.add_columns(stored(tmp_path / "d", x, y=TARGETS["class"]).path, executor="serial")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         members = dict(zarr.open_group(str(data.path), mode="r").members(max_depth=None))
     name = "rows/00000000/X" if data.meta.layout == "dense" else "rows/00000000/data"
-    found: Any = members[name]
+    found = members[name]
     part = data.read(0).x
     assert np.array_equal(found[:], part.values if data.meta.layout == "dense" else part.data)

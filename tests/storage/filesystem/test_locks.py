@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ with locked(Path(sys.argv[1]), "the run"):
 
 
 @pytest.fixture
-def holder(tmp_path: Path):
+def holder(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "lock")],
         stdin=subprocess.PIPE,
@@ -38,12 +37,12 @@ def holder(tmp_path: Path):
     process.wait()
 
 
-def acquire(path: Path) -> None:
+def acquire(path):
     with locked(path, "the run"):
         assert path.exists()
 
 
-def test_the_second_is_told_who_holds_it(tmp_path: Path, holder) -> None:
+def test_the_second_is_told_who_holds_it(tmp_path, holder):
     path = tmp_path / "lock"
     with pytest.raises(StorageError) as caught:
         acquire(path)
@@ -58,7 +57,7 @@ def test_the_second_is_told_who_holds_it(tmp_path: Path, holder) -> None:
     assert not path.exists()
 
 
-def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, holder) -> None:
+def test_a_killed_holder_is_in_nobodys_way(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert (tmp_path / "lock").exists()
@@ -66,7 +65,7 @@ def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, holder) -> None:
     assert not (tmp_path / "lock").exists()
 
 
-def test_one_holder_in_a_process_too(tmp_path: Path) -> None:
+def test_one_holder_in_a_process_too(tmp_path):
     with (
         locked(tmp_path / "lock", "the run"),
         pytest.raises(StorageError, match=f"by process {os.getpid()} on "),
@@ -75,15 +74,13 @@ def test_one_holder_in_a_process_too(tmp_path: Path) -> None:
     acquire(tmp_path / "lock")
 
 
-def test_an_error_lets_go(tmp_path: Path) -> None:
+def test_an_error_lets_go(tmp_path):
     with pytest.raises(KeyError), locked(tmp_path / "lock", "the run"):
         raise KeyError
     acquire(tmp_path / "lock")
 
 
-def test_a_lock_removed_while_it_was_opened_is_not_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_removed_while_it_was_opened_is_not_one(tmp_path, monkeypatch):
     """Between open and flock its holder ends, and a third process makes the lock anew."""
     path, true, calls = tmp_path / "lock", fcntl.flock, []
 
@@ -101,7 +98,7 @@ def test_a_lock_removed_while_it_was_opened_is_not_one(
             acquire(path)
 
 
-def test_a_file_of_another_program_is_no_lock(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_no_lock(tmp_path):
     (tmp_path / "lock").write_text("mine")
     with pytest.raises(StorageError, match="not a lock of distls"):
         acquire(tmp_path / "lock")
@@ -109,7 +106,7 @@ def test_a_file_of_another_program_is_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b'{"process": "x", "host": 1}', b"[" * 4096])
-def test_a_holder_that_has_not_signed(tmp_path: Path, content: bytes) -> None:
+def test_a_holder_that_has_not_signed(tmp_path, content):
     with (tmp_path / "lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(content)
@@ -119,7 +116,7 @@ def test_a_holder_that_has_not_signed(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
     def refused(file, how):
         raise OSError(number, os.strerror(number))
 

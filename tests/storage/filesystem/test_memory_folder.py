@@ -20,7 +20,7 @@ with temporary_folder("held-", 1) as folder:
 
 
 @pytest.fixture(autouse=True)
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def memory(tmp_path, monkeypatch):
     """Let a folder stand for the file system in memory."""
     made = tmp_path / "memory"
     made.mkdir()
@@ -29,7 +29,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_small_files_are_in_memory(memory: Path) -> None:
+def test_small_files_are_in_memory(memory):
     with temporary_folder("a-", LARGEST_IN_MEMORY / memory_folder._ROOM) as folder:
         assert folder.parent == memory
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -38,14 +38,14 @@ def test_small_files_are_in_memory(memory: Path) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [None, LARGEST_IN_MEMORY + 1])
-def test_others_are_on_the_disk(n_bytes: int | None, memory: Path, tmp_path: Path) -> None:
+def test_others_are_on_the_disk(n_bytes, memory, tmp_path):
     with temporary_folder("a-", n_bytes) as folder:
         assert folder.is_dir()
         assert memory not in folder.parents
     assert not folder.exists()
 
 
-def test_without_room_or_without_such_a_file_system(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_or_without_such_a_file_system(memory, monkeypatch):
     monkeypatch.setattr(memory_folder, "_ROOM", 1e30)
     with temporary_folder("a-", 1) as folder:
         assert memory not in folder.parents
@@ -55,9 +55,7 @@ def test_without_room_or_without_such_a_file_system(memory: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no file system in memory")
-def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(monkeypatch):
     monkeypatch.setattr(memory_folder, "_MEMORY", Path("/dev/shm"))
     held = [
         subprocess.Popen(
@@ -76,9 +74,7 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(
     assert not folders[1].exists()
 
 
-def test_what_a_killed_process_left_on_the_disk_is_swept_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_left_on_the_disk_is_swept_too(tmp_path, monkeypatch):
     place = tmp_path / "temporary"
     place.mkdir()
     holder = _HOLDER.replace('"held-", 1', '"held-", None')

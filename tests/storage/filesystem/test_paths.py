@@ -2,12 +2,11 @@
 
 import os
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from store_helpers import BUCKET, Faults, object_store
+from store_helpers import BUCKET, object_store
 
 from distls.storage.errors import ParameterError, StorageError
 from distls.storage.filesystem.atomic import (
@@ -15,7 +14,7 @@ from distls.storage.filesystem.atomic import (
     write_bytes,
 )
 from distls.storage.filesystem.object_store import client
-from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.filesystem.safe_read import read_array_file
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.testing.stores import StoreContract
@@ -100,20 +99,20 @@ def test_a_bucket_is_not_removed():
 
 
 @pytest.fixture(scope="module")
-def faults() -> Iterator[Faults]:
+def faults():
     with object_store() as faults:
         yield faults
 
 
 class TestDisk(StoreContract):
     @pytest.fixture
-    def place(self, tmp_path) -> Place:
+    def place(self, tmp_path):
         return tmp_path
 
 
 class TestStore(StoreContract):
     @pytest.fixture
-    def place(self, store) -> Place:
+    def place(self, store):
         return store
 
 
@@ -130,7 +129,7 @@ def test_many_parts_come_back(kind, tmp_path, store):
 
 
 @pytest.fixture
-def store(faults, tmp_path) -> StorePath:
+def store(faults, tmp_path):
     faults.heal()
     place = place_of(f"{BUCKET}/{tmp_path.name}")
     assert isinstance(place, StorePath)
@@ -211,7 +210,7 @@ def test_uploads_that_are_cut_off_are_sent_again(store, faults):
     assert all(np.array_equal(read_array_file(store / str(number)), content) for number in range(4))
 
 
-def test_an_endpoint_that_is_no_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_is_no_url_is_refused(monkeypatch):
     """The library would panic at its first request."""
     client.cache_clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "::::")

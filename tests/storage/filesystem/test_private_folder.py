@@ -2,7 +2,6 @@
 
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,11 @@ from distls.storage.filesystem.private_folder import NotPrivateError, private_fo
 OTHER = 12345
 
 
-def _mode(path: Path) -> int:
+def _mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_it_makes_is_closed_to_others(tmp_path: Path) -> None:
+def test_what_it_makes_is_closed_to_others(tmp_path):
     made = private_folder(tmp_path / "new" / "own")
     assert made == tmp_path / "new" / "own"
     assert _mode(made) == 0o700
@@ -23,7 +22,7 @@ def test_what_it_makes_is_closed_to_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
-def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     (tmp_path / "own").mkdir()
     (tmp_path / "own").chmod(mode)
     with pytest.raises(NotPrivateError) as caught:
@@ -31,13 +30,13 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, mode: int)
     assert str(caught.value) == f"other users can write to {tmp_path}/own"
 
 
-def test_a_folder_that_others_can_only_read_serves(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_only_read_serves(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own").chmod(0o755)
     assert private_folder(tmp_path / "own") == tmp_path / "own"
 
 
-def test_a_folder_that_anyone_can_replace_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_anyone_can_replace_is_refused(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -48,7 +47,7 @@ def test_a_folder_that_anyone_can_replace_is_refused(tmp_path: Path) -> None:
     assert private_folder(shared / "deep" / "own") == shared / "deep" / "own"
 
 
-def test_a_link_is_followed_once(tmp_path: Path) -> None:
+def test_a_link_is_followed_once(tmp_path):
     (tmp_path / "link").symlink_to(private_folder(tmp_path / "real"))
     assert private_folder(tmp_path / "link") == tmp_path / "real"
 
@@ -57,7 +56,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 
 @needs_root
-def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "own").mkdir(mode=0o700)
     os.chown(tmp_path / "own", OTHER, OTHER)
     with pytest.raises(NotPrivateError) as caught:
@@ -66,7 +65,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_who_owns_a_sticky_folder_can_replace_what_is_in_it(tmp_path: Path) -> None:
+def test_who_owns_a_sticky_folder_can_replace_what_is_in_it(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

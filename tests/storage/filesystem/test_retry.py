@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,18 +19,18 @@ FILE = Path("/data/c/0")
 
 
 @pytest.fixture(autouse=True)
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waited(monkeypatch):
     """Seconds that would have been waited."""
-    seconds: list[float] = []
+    seconds = []
     monkeypatch.setattr(untrusted.time, "sleep", seconds.append)
     return seconds
 
 
-def failing(*failures: Exception):
+def failing(*failures):
     """Return a read that fails in these ways, one after the other, and then succeeds."""
     left = list(failures)
 
-    def read() -> str:
+    def read():
         if left:
             raise left.pop(0)
         return "read"
@@ -39,14 +38,14 @@ def failing(*failures: Exception):
     return read
 
 
-def os_error(number: int) -> OSError:
+def os_error(number):
     return OSError(number, os.strerror(number), str(FILE))
 
 
 EIO, ESTALE, DAMAGE = os_error(errno.EIO), os_error(errno.ESTALE), CorruptDataError("array data: torn")
 
 
-def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited) -> None:
+def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited):
     assert read_with_retries(failing(DAMAGE, DAMAGE), FILE, of_store=True) == "read"
     assert waited == [0.05, 0.5]
     with pytest.raises(CorruptDataError):
@@ -56,7 +55,7 @@ def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited) -> No
 @pytest.mark.parametrize(
     "failures", [[EIO], [ESTALE, EIO], [DAMAGE], [EIO, DAMAGE], [DAMAGE, ESTALE]], ids=lambda f: str(len(f))
 )
-def test_passing_trouble_is_noted_once(failures, waited, caplog) -> None:
+def test_passing_trouble_is_noted_once(failures, waited, caplog):
     with caplog.at_level(logging.WARNING, "distls"):
         assert read_with_retries(failing(*failures), FILE) == "read"
     assert caplog.messages == [f"{FILE}: read again, and well, after: {failures[-1]}"]
@@ -73,7 +72,7 @@ def test_passing_trouble_is_noted_once(failures, waited, caplog) -> None:
         *([[os_error(number)], 1] for number in (errno.ENOENT, errno.EACCES, errno.EISDIR)),
     ],
 )
-def test_lasting_trouble_is_raised_and_not_noted(failures, attempts, waited, caplog) -> None:
+def test_lasting_trouble_is_raised_and_not_noted(failures, attempts, waited, caplog):
     with pytest.raises(type(failures[-1])) as caught:
         read_with_retries(failing(*failures), FILE)
     assert caught.value is failures[-1]
@@ -84,11 +83,11 @@ def test_lasting_trouble_is_raised_and_not_noted(failures, attempts, waited, cap
 class Unsteady:
     """Has the first `n` files of a module opened in vain, or only a torn copy of them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, n: int, torn: bool = False) -> None:
+    def __init__(self, monkeypatch, module, n, torn=False):
         self.left, self.opened, self.torn, self.true = n, 0, torn, module.open_regular
         monkeypatch.setattr(module, "open_regular", self.open)
 
-    def open(self, path: Path, within: Path | None = None) -> int:
+    def open(self, path, within=None):
         self.opened += 1
         if self.opened > self.left:
             return self.true(path, within)
@@ -99,7 +98,7 @@ class Unsteady:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_chunk_is_read_again(tmp_path, monkeypatch, torn) -> None:
+def test_a_chunk_is_read_again(tmp_path, monkeypatch, torn):
     array = np.arange(1000.0)
     expected = write_array(tmp_path / "a", array, "zstd")
     storage = Unsteady(monkeypatch, chunks, 1, torn)
@@ -110,7 +109,7 @@ def test_a_chunk_is_read_again(tmp_path, monkeypatch, torn) -> None:
     assert storage.opened == 2
 
 
-def test_a_chunk_that_cannot_be_read_is_one_line(tmp_path, monkeypatch) -> None:
+def test_a_chunk_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
     array = np.arange(1000.0)
     expected = write_array(tmp_path / "a", array, "none")
     storage = Unsteady(monkeypatch, chunks, 9)
@@ -121,7 +120,7 @@ def test_a_chunk_that_cannot_be_read_is_one_line(tmp_path, monkeypatch) -> None:
     assert storage.opened == 3
 
 
-def test_what_a_solver_keeps_is_read_again(tmp_path, monkeypatch) -> None:
+def test_what_a_solver_keeps_is_read_again(tmp_path, monkeypatch):
     state = RowState(tmp_path)
     state.write(0, 1, np.arange(5.0))
     storage = Unsteady(monkeypatch, untrusted, 2)
@@ -129,7 +128,7 @@ def test_what_a_solver_keeps_is_read_again(tmp_path, monkeypatch) -> None:
     assert storage.opened == 3
 
 
-def test_metadata_is_read_again(tmp_path, monkeypatch) -> None:
+def test_metadata_is_read_again(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text("[1]")
     storage = Unsteady(monkeypatch, untrusted, 2)
     assert untrusted.read_json(tmp_path / "a.json", object) == [1]

@@ -128,7 +128,7 @@ def test_what_is_no_file_is_not_waited_for(folder, read, kind):
     )
 
 
-def _target(link: Path) -> str:
+def _target(link):
     try:
         return os.readlink(link)
     except FileNotFoundError:  # closed since
@@ -138,7 +138,7 @@ def _target(link: Path) -> str:
 def test_descriptors_are_closed(folder):
     (folder / "x.json").symlink_to("../secret.json")
 
-    def opened() -> list[str]:
+    def opened():
         # of this folder: threads that other tests have left may open sockets meanwhile
         links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
         return [place for place in map(_target, links) if place.startswith(str(folder))]

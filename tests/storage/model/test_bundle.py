@@ -7,6 +7,7 @@ import pickle
 import google_crc32c
 import numpy as np
 import pytest
+from helpers import Exploit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -183,16 +184,6 @@ def test_every_bit_of_the_description(folder):
                 assert read_bundle(folder, "model")[0] == ATTRIBUTES  # white space
             except DistlsError:
                 continue
-
-
-class Exploit:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return open, (str(self.marker), "w")
 
 
 @pytest.mark.parametrize("form", ["npy of objects", "bare pickle", "npz"])

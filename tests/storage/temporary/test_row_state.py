@@ -1,10 +1,7 @@
 """What is kept for every row: as it was written, or lost and said so; two versions, no more."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
 from distls.storage.filesystem.safe_read import read_array_file
@@ -12,14 +9,14 @@ from distls.storage.temporary.row_state import RowState
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> RowState:
+def state(tmp_path):
     (tmp_path / "run").mkdir()
     return RowState(tmp_path / "run" / "state")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(7, 3), (1, 1), (0, 3), (5, 0)])
-def test_read_as_written(state: RowState, dtype: str, shape: tuple[int, int]) -> None:
+def test_read_as_written(state, dtype, shape):
     values = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     state.write(3, 1, values)
     found = state.read(3, 1)
@@ -31,13 +28,13 @@ def test_read_as_written(state: RowState, dtype: str, shape: tuple[int, int]) ->
     assert state.holds(3, 1)
 
 
-def test_a_transposed_array_is_kept_in_its_own_order(state: RowState) -> None:
+def test_a_transposed_array_is_kept_in_its_own_order(state):
     values = np.arange(6.0).reshape(2, 3)
     state.write(0, 1, values.T)
     assert np.array_equal(state.read(0, 1), values.T)
 
 
-def test_the_version_before_stays_and_older_ones_go(state: RowState) -> None:
+def test_the_version_before_stays_and_older_ones_go(state):
     for version in range(1, 6):
         state.write(0, version, np.full(2, float(version)))
         state.write(1, version, np.full(2, -float(version)))
@@ -51,14 +48,14 @@ def test_the_version_before_stays_and_older_ones_go(state: RowState) -> None:
     assert state.read(1, 5).tolist() == [-5.0, -5.0]
 
 
-def test_a_version_written_again_replaces_the_file(state: RowState) -> None:
+def test_a_version_written_again_replaces_the_file(state):
     state.write(0, 1, np.zeros(3))
     state.write(0, 1, np.ones(4))
     assert state.read(0, 1).tolist() == [1.0] * 4
     assert len(list(state.folder.iterdir())) == 1
 
 
-def test_missing(state: RowState) -> None:
+def test_missing(state):
     with pytest.raises(StateLostError) as caught:
         state.read(2, 1)
     assert str(caught.value) == f"{state.folder / '00000002-000001.npy'}: missing"
@@ -66,7 +63,7 @@ def test_missing(state: RowState) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "header", "cut", "cut to the checksum", "empty", "longer"])
-def test_damaged(state: RowState, damage: str) -> None:
+def test_damaged(state, damage):
     state.write(0, 1, np.arange(12.0))
     path = state.folder / "00000000-000001.npy"
     content = bytearray(path.read_bytes())
@@ -82,11 +79,11 @@ def test_damaged(state: RowState, damage: str) -> None:
     assert not state.holds(0, 1)
 
 
-def test_a_torn_read_is_repeated(state: RowState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torn_read_is_repeated(state, monkeypatch):
     state.write(0, 1, np.arange(12.0))
-    reads: list[int] = []
+    reads = []
 
-    def torn(path: Path, within: Path) -> NDArray[np.uint8]:
+    def torn(path, within):
         whole = read_array_file(path, within)
         reads.append(len(whole))
         return whole[: len(whole) // 2] if len(reads) == 1 else whole
@@ -96,10 +93,10 @@ def test_a_torn_read_is_repeated(state: RowState, monkeypatch: pytest.MonkeyPatc
     assert len(reads) == 2
 
 
-def test_nothing_half_written_stays(state: RowState, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_half_written_stays(state, monkeypatch):
     state.write(0, 1, np.zeros(3))
 
-    def fails(*_: object) -> None:
+    def fails(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", fails)

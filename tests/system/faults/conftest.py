@@ -1,6 +1,5 @@
 """One small job for each way of distributing work: lanes, statistics, shards."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +58,7 @@ _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
 
 
 @pytest.fixture(scope="session")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
+def job(tmp_path_factory):
     """Return the job of a way of distributing work, made when it is first asked for."""
     made: dict[str, Job] = {}
 
@@ -73,7 +72,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
             if way == "shards":
                 add_columns(data, shard_size=2**15)
             model = fit(method, data, params=params, passes=passes, eval_every=0).model
-            assert model is not None
             made[way] = Job(method, data, params, passes, kernel, model.sha256)
         return made[way]
 

@@ -5,23 +5,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_helpers import digest_of, left_behind, options_of, rounds_of
 from helpers import SECONDS, labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.text_export import export_text
 from distls.training.fitting import fit
 
-LANES: tuple[str, dict[str, Any]] = ("mcid", {"loss": "hinge", "alpha": 1e-4})
-STATISTICS: tuple[str, dict[str, Any]] = ("gls", {"link": "softmax", "alpha": 1e-4})
+LANES = ("mcid", {"loss": "hinge", "alpha": 1e-4})
+STATISTICS = ("gls", {"link": "softmax", "alpha": 1e-4})
 PASSES = 30
 SLOW = """
 import threading, time
@@ -38,21 +34,21 @@ main()
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     x, y = labelled_rows(2000, 300, 4)
     return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
 
 
 @pytest.fixture(scope="module")
-def undisturbed(train: Path) -> dict[str, str]:
+def undisturbed(train):
     return {
-        method: fit(method, train, params=params, passes=PASSES, eval_every=0).model.sha256  # type: ignore[union-attr]
+        method: fit(method, train, params=params, passes=PASSES, eval_every=0).model.sha256
         for method, params in (LANES, STATISTICS)
     }
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[DaskExecutor]:
+def cluster():
     """One scheduler and two workers of two threads, which several drivers share."""
     executor = start_local(2, 2, 2**31)
     yield executor
@@ -60,13 +56,7 @@ def cluster() -> Iterator[DaskExecutor]:
 
 
 @pytest.mark.slow
-def test_two_fits_on_one_cluster(
-    command: Callable[..., Any],
-    cluster: DaskExecutor,
-    train: Path,
-    undisturbed: dict[str, str],
-    tmp_path: Path,
-) -> None:
+def test_two_fits_on_one_cluster(command, cluster, train, undisturbed, tmp_path):
     """Fault: Three fits at once on one cluster | two of `mcid`, one of `gls` | nothing; complete runs | bits"""
     address = cluster.client.scheduler.address
     started = {}
@@ -86,7 +76,7 @@ def test_two_fits_on_one_cluster(
 class Slowed:
     """A command in a process of its own that stops in the midst of its work until it is told to go on."""
 
-    def __init__(self, where: tuple[str, str, str], mark: Path, *arguments: object) -> None:
+    def __init__(self, where, mark, *arguments):
         module, owner, name = where
         self._mark = mark
         act = (
@@ -106,7 +96,7 @@ class Slowed:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def go_on(self) -> tuple[int, str]:
+    def go_on(self):
         """Let it end; return exit code and stderr."""
         # it stops at every call: a folder in the way of the mark would be an error of its own
         while self.process.poll() is None:
@@ -115,7 +105,7 @@ class Slowed:
         _, error = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, error
 
-    def kill(self) -> None:
+    def kill(self):
         """End it without a word."""
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
@@ -125,7 +115,7 @@ class Slowed:
 SERIAL = ("--executor", "serial", "--quiet")
 
 
-def refused(command: Callable[..., Any], folder: Path, lock: Path, *arguments: object) -> None:
+def refused(command, folder, lock, *arguments):
     """The command is one line that names the process which is writing."""
     holder = json.loads(lock.read_text())
     code, out, error = command(*arguments).end()
@@ -136,7 +126,7 @@ def refused(command: Callable[..., Any], folder: Path, lock: Path, *arguments: o
     )
 
 
-def _fit(train: Path, run: Path) -> list[object]:
+def _fit(train, run):
     method, params = LANES
     options = options_of(params, passes=PASSES, eval_every=0, checkpoint_seconds=0)
     return ["fit", method, train, run, *options, *SERIAL]
@@ -145,9 +135,7 @@ def _fit(train: Path, run: Path) -> list[object]:
 IN_FIT = ("training.run_folder", "Run", "append_event")
 
 
-def test_the_second_driver_of_a_run_is_refused(
-    command: Callable[..., Any], train: Path, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_second_driver_of_a_run_is_refused(command, train, undisturbed, tmp_path):
     """Fault: A second driver of a run | `resume` and `fit` while the first works | one line with process and host,
     or "is a run already"; the first finishes | bits"""
     run = tmp_path / "run"
@@ -165,9 +153,7 @@ def test_the_second_driver_of_a_run_is_refused(
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
-    command: Callable[..., Any], train: Path, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_lock_of_a_killed_driver_is_in_nobodys_way(command, train, undisturbed, tmp_path):
     """Fault: The lock of a killed driver | RUN/lock still there | `resume` finishes | bits"""
     run = tmp_path / "run"
     first = Slowed(IN_FIT, tmp_path / "mark", *_fit(train, run))
@@ -180,9 +166,7 @@ def test_the_lock_of_a_killed_driver_is_in_nobodys_way(
 
 
 @pytest.mark.slow
-def test_the_second_ingest_and_the_second_transposition_are_refused(
-    command: Callable[..., Any], train: Path, tmp_path: Path
-) -> None:
+def test_the_second_ingest_and_the_second_transposition_are_refused(command, train, tmp_path):
     """Fault: A second ingest, a second transposition | while the first works | one line with process and host"""
     export_text(train, tmp_path / "d.svm")
     out, lock = tmp_path / "out", tmp_path / "out" / ".lock"
@@ -207,14 +191,12 @@ def test_the_second_ingest_and_the_second_transposition_are_refused(
     assert first.go_on() == (0, "")
     made = open_dataset(out)
     assert made.fingerprint == fingerprint
-    assert made.columns is not None
     whole = add_columns(write_again(tmp_path / "d.svm", tmp_path / "again"), shard_size=2**14).columns
-    assert whole is not None
     assert made.columns.digest == whole.digest
     assert left_behind(out) == []
 
 
-def write_again(text: Path, path: Path) -> Path:
+def write_again(text, path):
     """Ingest undisturbed."""
     from distls.ingestion.ingest import ingest
 

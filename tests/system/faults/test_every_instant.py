@@ -7,12 +7,11 @@ the better part of an hour: with DISTLS_INSTANTS=all; without, some of each comm
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fault_bench import JOBS, UNSYNCED, Bench, check_readable, differing, instants
-from fault_helpers import KILLED, Ended, Faulty, faulty
+from fault_helpers import KILLED, faulty
 
 __all__ = ["faulty"]
 
@@ -20,7 +19,7 @@ WHOLE, SOME = os.environ.get("DISTLS_INSTANTS") == "all", 12
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory, faulty: Faulty) -> Iterator[Bench]:
+def bench(tmp_path_factory, faulty):
     """Folders in memory where that is possible: the acts are many."""
     memory = Path("/dev/shm")
     near = memory if os.access(memory, os.W_OK) else tmp_path_factory.getbasetemp()
@@ -28,7 +27,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, faulty: Faulty) -> Iterator[
         yield Bench(Path(folder), faulty)
 
 
-def enumerated(bench: Bench, name: str, mode: str) -> Iterator[tuple[Ended, int]]:
+def enumerated(bench, name, mode):
     """Strike the job at each instant, yield how that ended, then repeat it and compare all files."""
     job = JOBS[name]
     bench.faulty.warm(*bench.prepared(job))
@@ -49,7 +48,7 @@ def enumerated(bench: Bench, name: str, mode: str) -> Iterator[tuple[Ended, int]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(JOBS))
-def test_killed(bench: Bench, name: str) -> None:
+def test_killed(bench, name):
     """Fault: SIGKILL at each act on files | before each file or folder is made, renamed or removed, and in the middle
     of each write: `ingest`, `append`, `columns`, `fit` (by 13 methods and without one, paths, folds, `--select`,
     `--refit`, `--calibrate`, `--threshold-for`, patience), `resume --passes`, `train`, `calibrate`, `predict`,
@@ -62,7 +61,7 @@ def test_killed(bench: Bench, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in JOBS if name not in UNSYNCED])
-def test_power_is_lost(bench: Bench, name: str) -> None:
+def test_power_is_lost(bench, name):
     """Fault: The power fails at each act on files | before each rename, sync and removal of `fit` but by `sdca` and
     with `--refit`, `calibrate`, `predict`, `evaluate`, `import`, `export`, `report`: what no sync has made durable has
     its old name, or is half there; 2,843 instants | the same command, or `resume`, ends with the same files | bits"""
@@ -72,7 +71,7 @@ def test_power_is_lost(bench: Bench, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(JOBS))
-def test_disk_is_full(bench: Bench, name: str) -> None:
+def test_disk_is_full(bench, name):
     """Fault: No room on the disk from any act on | from the making of each folder, or the middle of the writing of
     each file, of all these commands; 3,616 instants | one line, exit code 1; the same command, or `resume`, ends with
     the same files | bits"""

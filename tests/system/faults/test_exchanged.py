@@ -1,8 +1,6 @@
 """What a run keeps of its rows, exchanged for that of another run with the same partitions, rounds and shapes."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import distls
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.testing.solvers import StopAfter, interrupted
 
-METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+METHODS = {
     "sdca": ("sdca", {"alpha": 0.01, "lanes": 2}, {"passes": 9}),
     "classes": ("ovr-sdca", {"alpha": 0.01, "class_block": 1}, {}),
     "sweeps": ("bcd", {"alpha": 0.01, "algorithm": "sweeps"}, {"passes": 9}),
@@ -21,7 +19,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def halves(name: str, folder: Path) -> tuple[Path, str]:
+def halves(name, folder):
     """Make a run that was stopped, the like of it on other labels, and return the first with its digest at its end."""
     method, params, limits = METHODS[name]
     x = np.random.default_rng(0).normal(size=(120, 20))
@@ -31,17 +29,16 @@ def halves(name: str, folder: Path) -> tuple[Path, str]:
         y = (x @ np.random.default_rng(twin + 1).normal(size=(20, k))).argmax(axis=1)
         y[:k] = np.arange(k)
         distls.ingest(x, data, y=y, partition_size=2000, columns=True, executor="serial")
-        given: dict[str, Any] = {"params": params, "executor": "serial", **limits}
+        given = {"params": params, "executor": "serial", **limits}
         stop = {"callbacks": [StopAfter(2)], "checkpoint_seconds": 0}
         with interrupted():
             distls.fit(method, data, folder / run, **given, **stop)
         if run == "own":
             whole = distls.fit(method, data, **given).model
-            assert whole is not None
     return folder / "own", whole.sha256
 
 
-def exchange(folder: Path) -> int:
+def exchange(folder):
     """Replace each file of what a run keeps by its namesake of the other; return how many there were."""
     other = folder / "other" / "state"
     files = [path for path in other.rglob("*") if path.is_file()]
@@ -51,7 +48,7 @@ def exchange(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["sdca", pytest.param("classes", marks=pytest.mark.slow)])
-def test_refused(name: str, tmp_path: Path) -> None:
+def test_refused(name, tmp_path):
     """Fault: What `sdca`, `ovr-sdca` keep of rows and classes exchanged for that of another run with the same
     partitions | before `resume`, all of it | one line; with its own files `resume` finishes | bits"""
     run, digest = halves(name, tmp_path)
@@ -66,7 +63,7 @@ def test_refused(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sweeps", "working sets", "cls", "stagewise"])
-def test_made_anew(name: str, tmp_path: Path) -> None:
+def test_made_anew(name, tmp_path):
     """Fault: What `bcd`, `cls`, `stagewise` keep of rows exchanged for that of another run with the same partitions |
     before `resume`, all of it | nothing: it is recomputed | bits"""
     run, digest = halves(name, tmp_path)

@@ -2,20 +2,16 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
+from fault_helpers import KILLED, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
-from distls.solvers.events import Callback, RoundEvent
+from distls.solvers.events import Callback
 from distls.storage.model.model import load_model
 from distls.testing.solvers import opened
 from distls.training.fitting import fit, resume
@@ -26,7 +22,7 @@ __all__ = ["faulty"]
 PASSES = 5
 ALPHA = 1e-2
 # What a method needs to have more rounds than are waited for; the others have `ALPHA` and `PASSES`.
-PARAMS: dict[str, dict[str, Any]] = {
+PARAMS = {
     "adaline": {},
     "c-adaline": {},
     "csgd": {},
@@ -41,20 +37,20 @@ PARAMS: dict[str, dict[str, Any]] = {
 OWN_END = {"cls", "stagewise"}
 
 
-def limits_of(method: str) -> dict[str, Any]:
+def limits_of(method):
     """Return when a fit ends, without evaluations if it has any."""
     if METHODS[method].by_classes:
         return {}
     return {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
 
 
-def kept_by(method: str) -> list[str]:
+def kept_by(method):
     """Return what a run that has ended keeps besides its model: the duals that prove it."""
     return ["state"] if method == "sdca" else []
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     x, y = labelled_rows(500, 60, 8)
     path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=60).path
     add_columns(path)
@@ -63,7 +59,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
-def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method: str) -> None:
+def test_killed_and_resumed(faulty, train, tmp_path, method):
     """Fault: SIGKILL of the driver, each method | after the second checkpoint; resumed on two workers without cache
     | `resume` finishes | bits"""
     params = PARAMS.get(method, {"alpha": ALPHA})
@@ -77,7 +73,6 @@ def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method:
     assert rounds_of(run) == [1, 2]
     budget = MemoryBudget(2048 * MIB, 2, cache_limit=0)
     result = resume(run, executor=opened("two processes"), memory=budget)
-    assert result.model is not None
     assert result.model.sha256 == digest_of(run) == load_model(run).sha256 == undisturbed
     assert len(rounds_of(run)) >= 3, "it had ended before it was killed"
     assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
@@ -88,7 +83,7 @@ KILLED_IN = ["gls", "cls", "stagewise", "sdca"]
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[DaskExecutor]:
+def mortal():
     """Worker processes, one of which is killed in each test: more than there are tests."""
     executor = start_local(len(KILLED_IN) + 2, 1, 2**31)
     yield executor
@@ -98,24 +93,22 @@ def mortal() -> Iterator[DaskExecutor]:
 class KillAfter(Callback):
     """Kills a worker after a round, and so between what the next round needs of it."""
 
-    def __init__(self, executor: DaskExecutor, number: int) -> None:
+    def __init__(self, executor, number):
         self._number, self.victims = number, list(executor.each_worker(_pid, None).values())[:1]
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         if event.record["round"] == self._number:
             os.kill(self.victims[0], signal.SIGKILL)
             self.victims.clear()
 
 
-def _pid(_: None) -> int:
+def _pid(_):
     return os.getpid()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", KILLED_IN)
-def test_a_worker_is_killed_between_rounds(
-    mortal: DaskExecutor, train: Path, tmp_path: Path, method: str
-) -> None:
+def test_a_worker_is_killed_between_rounds(mortal, train, tmp_path, method):
     """What it kept of rows is in RUN/state; what it cached is read again.
 
     Fault: SIGKILL of a worker, `gls`, `cls`, `stagewise`, `sdca` | between rounds, of five workers | nothing |
@@ -124,12 +117,10 @@ def test_a_worker_is_killed_between_rounds(
     params = PARAMS.get(method, {"alpha": ALPHA})
     limits = limits_of(method)
     undisturbed = fit(method, train, params=params, **limits).model
-    assert undisturbed is not None
     killing = KillAfter(mortal, 2)
     run = tmp_path / "run"
     result = fit(method, train, run, params=params, executor=mortal, callbacks=[killing], **limits)
     assert not killing.victims, "it had ended before"
-    assert result.model is not None
     assert digest_of(run) == result.model.sha256 == undisturbed.sha256
     assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
     assert left_behind(run) == kept_by(method)

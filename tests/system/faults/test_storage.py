@@ -3,18 +3,15 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import fault_process
 import pytest
 from contract import Rounds
-from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
+from fault_helpers import chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import open_dataset
@@ -28,7 +25,7 @@ from distls.workers.rounds.block_stream import clear_cache
 __all__ = ["disk", "faulty"]
 
 # One solver of each way of distributing, and two more that keep something of every row.
-WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+WAYS = {
     "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-3}, {"passes": 5}),
     "statistics": ("gls", {"link": "softmax", "alpha": 1e-3}, {"passes": 5}),
     "shards": ("bcd", {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0}, {"passes": 5}),
@@ -39,7 +36,7 @@ ROW_STATE = ["shards", "calibrated", "stages"]
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(tmp_path_factory):
     x, y = labelled_rows(900, 400, 4)
     path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
     add_columns(path)
@@ -47,21 +44,20 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(train: Path) -> Callable[[str], str]:
-    made: dict[str, str] = {}
+def undisturbed(train):
+    made = {}
 
-    def digest(way: str) -> str:
+    def digest(way):
         if way not in made:
             method, params, limits = WAYS[way]
             model = fit(method, train, params=params, eval_every=0, **limits).model
-            assert model is not None
             made[way] = model.sha256
         return made[way]
 
     return digest
 
 
-def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
+def executor_named(name):
     """Return an executor and a budget without a cache, so that every round reads."""
     if name == "serial":
         clear_cache()  # of fits before this one
@@ -72,7 +68,7 @@ def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
 EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
 
 
-def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], object]) -> Any:
+def fit_way(way, data, run, where, act):
     """Fit, with `act` done after the second round."""
     method, params, limits = WAYS[way]
     executor, memory = executor_named(where)
@@ -86,17 +82,17 @@ def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], objec
 # -- damage between rounds -------------------------------------------------------------------------------
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x10
     path.write_bytes(content)
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGE = {
     "flipped": (flip, "its checksum does not match, bytes were changed"),
     "truncated": (cut, r"\d+ bytes on disk, \d+ recorded"),
     "removed": (Path.unlink, "its chunk is missing"),
@@ -112,9 +108,7 @@ READ_BY = {
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))
-def test_damaged_between_rounds(
-    train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, damage: str, where: str
-) -> None:
+def test_damaged_between_rounds(train, undisturbed, tmp_path, way, damage, where):
     """Fault: A chunk changed, truncated, removed between rounds | rows (`mcid`, `gls`), column shards (`bcd`); in
     one process and on two workers | one line naming block and array; a checkpoint, no model; once the file is
     restored `resume` finishes | bits"""
@@ -136,14 +130,11 @@ def test_damaged_between_rounds(
     path.write_bytes(sound)
     executor, memory = executor_named("serial" if where != "serial" else "two workers")
     result = resume(run, executor=executor, memory=memory)
-    assert result.model is not None
     assert digest_of(run) == result.model.sha256 == undisturbed(way)
     assert left_behind(run) == []
 
 
-def test_the_command_says_so_in_one_line(
-    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_the_command_says_so_in_one_line(faulty, train, undisturbed, tmp_path):
     """Damaged before a resume: exit code 1, as often as it is tried, until the file is put back.
 
     Fault: A partition damaged before `resume` | on the command line | exit code 1, one line; checkpoints kept |
@@ -170,9 +161,7 @@ def test_the_command_says_so_in_one_line(
 @pytest.mark.fast_cases("shards-serial")
 @EXECUTORS
 @pytest.mark.parametrize("way", ROW_STATE)
-def test_what_is_kept_of_each_row_is_made_anew(
-    train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, where: str
-) -> None:
+def test_what_is_kept_of_each_row_is_made_anew(train, undisturbed, tmp_path, way, where):
     """It follows from the weights: damaged or gone, nobody notices.
 
     Fault: Row state (RUN/state) changed, truncated, removed | `bcd`, `cls`, `stagewise`; in one process and on
@@ -181,7 +170,7 @@ def test_what_is_kept_of_each_row_is_made_anew(
     for name, harm in {"flipped": flip, "truncated": cut, "removed": Path.unlink}.items():
         run, harmed = tmp_path / name, []
 
-        def act(run: Path = run, harm: Callable[[Path], object] = harm, harmed: list[Path] = harmed) -> None:
+        def act(run=run, harm=harm, harmed=harmed):
             for path in (run / "state").rglob("*.npy"):
                 harm(path)
                 harmed.append(path)
@@ -193,7 +182,7 @@ def test_what_is_kept_of_each_row_is_made_anew(
 
 # -- storage that fails now and then ---------------------------------------------------------------------
 
-UNSTEADY: dict[str, tuple[dict[str, Any], str]] = {
+UNSTEADY = {
     "EIO now and then": (
         {"every": 7, "number": fault_process.EIO, "times": 1},
         "[Errno 5] Input/output error",
@@ -206,13 +195,13 @@ UNSTEADY: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def _command(way: str, data: Path, run: Path, *more: object) -> list[object]:
+def _command(way, data, run, *more):
     method, params, limits = WAYS[way]
     options = options_of(params, **limits, eval_every=0, checkpoint_seconds=0)
     return ["fit", method, data, run, *options, "--quiet", *more]
 
 
-def check_notes(err: str, data: Path, why: str) -> None:
+def check_notes(err, data, why):
     """Nothing is said but what was read again."""
     assert err
     for line in err.splitlines():
@@ -224,9 +213,7 @@ def check_notes(err: str, data: Path, why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics", "shards"])
 @pytest.mark.parametrize("how", list(UNSTEADY))
-def test_unsteady_storage_is_read_again(
-    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, how: str
-) -> None:
+def test_unsteady_storage_is_read_again(faulty, train, undisturbed, tmp_path, way, how):
     """Fault: Reads that occasionally fail or are torn | every 5th to 9th read; `mcid`, `gls`, `bcd` | a note for
     each repeated read | bits"""
     fault, why = UNSTEADY[how]
@@ -241,9 +228,7 @@ def test_unsteady_storage_is_read_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["lanes", "statistics"])
-def test_storage_that_goes_on_failing_ends_the_fit(
-    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str
-) -> None:
+def test_storage_that_goes_on_failing_ends_the_fit(faulty, train, undisturbed, tmp_path, way):
     """Fault: A file that always fails | `mcid`, `gls` | exit code 1, one line with partition, array, cause and file;
     `resume` finishes | bits"""
     run = tmp_path / "run"
@@ -260,14 +245,7 @@ def test_storage_that_goes_on_failing_ends_the_fit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True])
-def test_unsteady_storage_of_workers(
-    command: Callable[..., Any],
-    train: Path,
-    undisturbed: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    lasting: bool,
-) -> None:
+def test_unsteady_storage_of_workers(command, train, undisturbed, tmp_path, monkeypatch, lasting):
     """Fault: Reads of workers that fail occasionally, or always | two workers | a note, or one line; `resume`
     finishes | bits"""
     run, path = tmp_path / "run", chunk_of(train, 4)
@@ -298,9 +276,7 @@ KIB = 1024
 @pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("way", list(WAYS))
-def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
-    disk: Disk, train: Path, undisturbed: Callable[[str], str], way: str, where: str
-) -> None:
+def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(disk, train, undisturbed, way, where):
     """Fault: Disk full in a checkpoint or in RUN/state | `mcid`, `gls`, `bcd`, `cls`, `stagewise`; in one process
     and on two workers; four sizes; 40 disks | one line, no model; with more room `resume` finishes | bits"""
     method, params, limits = WAYS[way]
@@ -325,7 +301,7 @@ def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
     assert stopped >= 2
 
 
-def failure(act: Callable[[], object]) -> str | None:
+def failure(act):
     """Return how storage failed `act`, if it did."""
     try:
         act()
@@ -334,11 +310,10 @@ def failure(act: Callable[[], object]) -> str | None:
     return None
 
 
-def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: Path) -> None:
+def test_full_in_a_transposition_by_workers(disk, train, tmp_path):
     """Fault: Disk full in a transposition | two workers; 2 disks | one line, no half-made shards; the same call
     continues | bits"""
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=4 * KIB).columns
-    assert whole is not None
     executor, memory = executor_named("two workers")
     for number, share in enumerate([0.5, 1.5]):
         out = shutil.copytree(train, disk.path / f"d{number}")
@@ -352,7 +327,6 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         assert open_dataset(out).columns is None
         disk.make_room()
         made = add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory).columns
-        assert made is not None
         assert made.digest == whole.digest
         assert sorted(path.name for path in out.iterdir()) == [
             "columns",
@@ -365,7 +339,7 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
 @pytest.mark.slow
 @EXECUTORS
 @pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
-def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:
+def test_full_in_generate(disk, tmp_path, left, where):
     """In the training set, or in the test set: neither half-written one opens.
 
     Fault: Disk full in `generate` | training and test set | one line; half-written data sets do not open | bits

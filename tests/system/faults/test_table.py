@@ -10,7 +10,7 @@ TABLES = runpy.run_path(str(ROOT / "docs" / "fault_tables.py"))
 PAGE = TABLES["PAGE"].read_text(encoding="utf-8")
 
 
-def test_the_tables_are_those_of_the_tests() -> None:
+def test_the_tables_are_those_of_the_tests():
     times = TABLES["counts"](PAGE)
     assert len(times) > 80
     assert TABLES["written"](PAGE, times) == PAGE, "python docs/fault_tables.py writes them"
@@ -20,6 +20,6 @@ def test_the_tables_are_those_of_the_tests() -> None:
 
 
 @pytest.mark.slow
-def test_faults_are_tried_as_often_as_the_page_says() -> None:
+def test_faults_are_tried_as_often_as_the_page_says():
     times = TABLES["collected"](PAGE)
     assert {test: times.get(test) for test in TABLES["counts"](PAGE)} == TABLES["counts"](PAGE)

@@ -4,13 +4,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from cluster_helpers import Cluster, cluster
+from cluster_helpers import cluster
 from distributed import Client
 from helpers import SECONDS, wait_until
 from worker_faults import KILL_AFTERWARDS, STOP, Fault
@@ -22,7 +18,7 @@ WAYS = ["lanes", "statistics", "shards"]
 READ = "distls.storage.dataset.parts:read_array"  # of a partition or a column shard
 
 
-def check_whole(run: Path, digest: str) -> None:
+def check_whole(run, digest):
     """Assert that a run has ended as if nothing had happened."""
     assert json.loads((run / "status.json").read_text())["weights_sha256"] == digest
     assert load_model(run).sha256 == digest
@@ -32,7 +28,7 @@ def check_whole(run: Path, digest: str) -> None:
     assert left <= {"config.json", "status.json", "events.jsonl", "final", "model", "lock"}
 
 
-def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault, **environment: str) -> None:
+def fit_with(command, job, tmp_path, fault, **environment):
     """Fit on a local cluster of two workers that are struck by `fault`, and expect nothing to be seen of it."""
     run = tmp_path / "run"
     given = {**fault.preload(tmp_path), **environment}
@@ -46,9 +42,7 @@ def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["read", "kernel", "reduce"])
-def test_a_worker_is_killed(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str, place: str
-) -> None:
+def test_a_worker_is_killed(command, job, tmp_path, way, place):
     """Fault: SIGKILL of a worker | while it reads, in a kernel, in a reduction, for each way | nothing | bits"""
     made = job(way)
     reducing = (
@@ -66,18 +60,14 @@ def test_a_worker_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_the_only_holder_of_the_weights_is_killed(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_the_only_holder_of_the_weights_is_killed(command, job, tmp_path, way):
     """Fault: SIGKILL of the only holder of the weights | just after they were sent to it, for each way | nothing |
     bits"""
     fit_with(command, job(way), tmp_path, Fault("update_data", call=2, act=KILL_AFTERWARDS))
 
 
 @pytest.mark.slow
-def test_both_workers_are_killed_in_one_round(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_both_workers_are_killed_in_one_round(command, job, tmp_path):
     """Fault: SIGKILL of all active workers | in a kernel, both of two | nothing | bits"""
     made = job("lanes")
     fit_with(command, made, tmp_path, Fault(made.kernel, call=30, victims=2))
@@ -85,9 +75,7 @@ def test_both_workers_are_killed_in_one_round(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_worker_stops_for_longer_than_its_heartbeat(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_a_worker_stops_for_longer_than_its_heartbeat(command, job, tmp_path, way):
     """Fault: A worker stopped (SIGSTOP) for longer than its heartbeat | in a kernel, for each way | nothing | bits"""
     made = job(way)
     fault = Fault(made.kernel, call=25, act=STOP)
@@ -96,18 +84,14 @@ def test_a_worker_stops_for_longer_than_its_heartbeat(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_one_worker_is_slow(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_one_worker_is_slow(command, job, tmp_path, way):
     """Fault: One worker is slow | in every call of the kernel, for each way | nothing | bits"""
     made = job(way)
     fit_with(command, made, tmp_path, Fault(made.kernel, act="time.sleep(0.01)", once=False))
 
 
 @pytest.mark.slow
-def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(command, job, tmp_path):
     """Fault: A task that kills every worker | in a kernel, at each attempt | one line, exit code 1; a run that
     `resume` continues | bits"""
     made, run = job("lanes"), tmp_path / "run"
@@ -117,13 +101,11 @@ def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
     assert (code, out, error.count("\n")) == (1, "", 1), error
     assert error.startswith("distls: workers ")
     assert not (run / "model").exists()
-    assert resume(run).model.sha256 == made.digest  # type: ignore[union-attr]
+    assert resume(run).model.sha256 == made.digest
 
 
 @contextlib.contextmanager
-def running(
-    made: Cluster, command: Callable[..., Any], job: Any, run: Path, rounds: int = 2
-) -> Iterator[Any]:
+def running(made, command, job, run, rounds=2):
     """Start a fit on a cluster; it is past some rounds when the block begins, and ends well after it."""
     started = command(*job.arguments(run, "--scheduler", made.address, "--quiet"))
     started.when(lambda: rounds_of(run) >= rounds)
@@ -133,12 +115,12 @@ def running(
     check_whole(run, job.digest)
 
 
-def rounds_of(run: Path) -> int:
+def rounds_of(run):
     events = run / "events.jsonl"
     return events.read_text().count("\n") if events.exists() else 0
 
 
-def slowly(job: Any, folder: Path) -> dict[str, str]:
+def slowly(job, folder):
     """Return an environment in which workers take their time, and end no call while `folder` has a file ``hold``."""
     folder.mkdir()
     held = f"iter(lambda: os.path.exists({str(folder / 'hold')!r}), False)"
@@ -146,15 +128,13 @@ def slowly(job: Any, folder: Path) -> dict[str, str]:
     return Fault(job.kernel, act=act, once=False, victims=100).preload(folder)
 
 
-def _others_than(client: Client, before: set[str]) -> list[str]:
+def _others_than(client, before):
     return [address for address in client.nthreads() if address not in before]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_workers_come_and_go(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_workers_come_and_go(command, job, tmp_path, way):
     """One is added in the midst of a round, then the first is retired in the midst of another.
 
     Fault: Workers added and retired | during rounds, for each way | nothing | bits
@@ -183,9 +163,7 @@ def test_workers_come_and_go(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_all_workers_are_gone_for_a_while(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_all_workers_are_gone_for_a_while(command, job, tmp_path, way):
     """Fault: All workers gone temporarily | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -199,7 +177,7 @@ def test_all_workers_are_gone_for_a_while(
 
 
 @pytest.mark.slow
-def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path) -> None:
+def test_a_nanny_is_killed(command, job, tmp_path):
     """Fault: SIGKILL of a nanny | during a round | nothing | bits"""
     made, run = job("lanes"), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -215,9 +193,7 @@ def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_the_scheduler_is_killed_and_started_anew(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
-) -> None:
+def test_the_scheduler_is_killed_and_started_anew(command, job, tmp_path, way):
     """Fault: SIGKILL of the scheduler, which is restarted | during a round, for each way | nothing | bits"""
     made, run = job(way), tmp_path / "run"
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
@@ -232,9 +208,7 @@ def test_the_scheduler_is_killed_and_started_anew(
 
 
 @pytest.mark.slow
-def test_a_worker_that_was_stopped_comes_back(
-    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_worker_that_was_stopped_comes_back(command, job, tmp_path):
     """Nobody starts it anew: its work is done by the other, and what it then says too late is not counted twice.
 
     Fault: A stopped worker continues after its work was redone | under a running scheduler | nothing | bits
@@ -252,9 +226,7 @@ def test_a_worker_that_was_stopped_comes_back(
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_stays_away_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_scheduler_that_stays_away_is_one_line(monkeypatch, job, tmp_path):
     """Fault: A scheduler that stays away | before the first round | one line after 120 s, exit code 1; a run that
     `resume` continues"""
     from distls.execution.dask import connection
@@ -278,7 +250,7 @@ def test_a_scheduler_that_stays_away_is_one_line(
     )
 
 
-def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+def _kill(processes):
     for process in processes:
         process.kill()
         process.wait()

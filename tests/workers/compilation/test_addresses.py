@@ -11,7 +11,7 @@ from distls.workers.rounds.averaging import merge_mean
 from distls.workers.stochastic.sgd_kernels import SgdSettings, new_clock, sgd_block
 
 
-def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
+def _train(loss, dtype, k, pad):
     x, y = labelled_rows(600, 60, k)
     rows = as_rows(x)
     held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
@@ -27,7 +27,7 @@ def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [3, 5, 9, 33])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "ovr_log"])
-def test_training_does_not_depend_on_addresses(loss: str, dtype: str, k: int) -> None:
+def test_training_does_not_depend_on_addresses(loss, dtype, k):
     here = {_train(loss, dtype, k, pad) for pad in range(1, 40, 3)}
     with ThreadPoolExecutor(3) as pool:
         there = set(pool.map(lambda pad: _train(loss, dtype, k, pad), range(1, 90, 3)))
@@ -35,7 +35,7 @@ def test_training_does_not_depend_on_addresses(loss: str, dtype: str, k: int) ->
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_merging_does_not_depend_on_addresses(dtype: str) -> None:
+def test_merging_does_not_depend_on_addresses(dtype):
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(2, 37)).astype(dtype)
     memory = np.empty(400, dtype)

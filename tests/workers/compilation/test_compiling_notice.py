@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ _LINE = "compiling kernels, once for this machine; this takes from seconds to a 
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def said(monkeypatch):
     """Return an event that is set when the line is logged."""
     monkeypatch.setenv("DISTLS_COMPILING_NOTICE", "1")
     monkeypatch.setattr(kernel_cache, "_PATIENCE_SECONDS", 0.0)
@@ -24,7 +23,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return told
 
 
-def test_it_is_said_once_of_many_kernels(said: threading.Event, tmp_path: Path) -> None:
+def test_it_is_said_once_of_many_kernels(said, tmp_path):
     notice = CompilingNotice()
     notice.begin(str(tmp_path))
     assert said.wait(60)
@@ -35,7 +34,7 @@ def test_it_is_said_once_of_many_kernels(said: threading.Event, tmp_path: Path) 
     assert not said.is_set()
 
 
-def test_another_process_has_said_it(said: threading.Event, tmp_path: Path) -> None:
+def test_another_process_has_said_it(said, tmp_path):
     first, second = CompilingNotice(), CompilingNotice()
     assert first._is_first(str(tmp_path))
     assert not second._is_first(str(tmp_path))
@@ -43,9 +42,7 @@ def test_another_process_has_said_it(said: threading.Event, tmp_path: Path) -> N
     assert not said.is_set()
 
 
-def test_quick_compilations_add_up_before_it_is_said(
-    said: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_compilations_add_up_before_it_is_said(said, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "_PATIENCE_SECONDS", 1e6)
     notice = CompilingNotice()
     notice.begin(str(tmp_path))
@@ -56,7 +53,7 @@ def test_quick_compilations_add_up_before_it_is_said(
     assert said.wait(60)
 
 
-def test_it_can_be_silenced(said: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_silenced(said, tmp_path, monkeypatch):
     monkeypatch.setenv("DISTLS_COMPILING_NOTICE", "0")
     CompilingNotice()._tell(str(tmp_path))
     assert not said.is_set()
@@ -76,7 +73,7 @@ added(1)
 
 
 @pytest.mark.slow
-def test_a_fresh_machine_says_it_and_a_warm_one_does_not(tmp_path: Path) -> None:
+def test_a_fresh_machine_says_it_and_a_warm_one_does_not(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "DISTLS_COMPILING_NOTICE": "1"}

@@ -5,8 +5,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ NOTE = "{path}: a damaged file among compiled kernels; they are compiled again\n
 CELLS = "(array([0.5, 1. ]), array([1, 1]))"
 
 
-def _call(cache: Path, program: str = CALL, **options: object) -> tuple[str, str]:
+def _call(cache, program=CALL, **options):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     environment.pop("DISTLS_NUMBA_CACHE", None)
     done = subprocess.run(
@@ -31,14 +29,14 @@ def _call(cache: Path, program: str = CALL, **options: object) -> tuple[str, str
         text=True,
         check=False,
         env=environment,
-        **options,  # type: ignore[call-overload]
+        **options,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def compiled(tmp_path_factory):
     """Return a cache of one kernel, and what a call of it prints."""
     cache = tmp_path_factory.mktemp("compiled")
     printed, told = _call(cache)
@@ -48,18 +46,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture
-def cache(compiled: tuple[Path, str], tmp_path: Path) -> Path:
+def cache(compiled, tmp_path):
     """Return a copy of the cache."""
     shutil.copytree(compiled[0], tmp_path / "cache")
     return tmp_path / "cache"
 
 
-def _flipped(content: bytes) -> bytes:
+def _flipped(content):
     at = len(content) // 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+DAMAGES = {
     "truncated": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
     "garbage": lambda content: np.random.default_rng(0).bytes(len(content)),
@@ -72,9 +70,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.slow_cases(r"\.nbi-truncated", "(?!.nbc-one bit|.nbi-truncated)")
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-def test_a_damaged_file_is_replaced(
-    cache: Path, compiled: tuple[Path, str], suffix: str, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_file_is_replaced(cache, compiled, suffix, damage):
     """Fault: A compiled kernel truncated, emptied, overwritten, its end zeroed, one bit flipped, another file in its
     place | the index, the object | one note; it is compiled anew and replaced | bits"""
     (path,) = cache.rglob(f"*{suffix}")
@@ -84,7 +80,7 @@ def test_a_damaged_file_is_replaced(
 
 
 @pytest.mark.slow
-def test_processes_that_find_it_together_say_it_once(cache: Path, compiled: tuple[Path, str]) -> None:
+def test_processes_that_find_it_together_say_it_once(cache, compiled):
     (path,) = cache.rglob("*.nbc")
     path.write_bytes(b"")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
@@ -103,7 +99,7 @@ def test_processes_that_find_it_together_say_it_once(cache: Path, compiled: tupl
     assert "".join(told for _, told in ended) == NOTE.format(path=path)
 
 
-def test_the_object_of_another_variant_is_not_loaded(tmp_path: Path) -> None:
+def test_the_object_of_another_variant_is_not_loaded(tmp_path):
     files = EntryFiles(str(tmp_path), "kernel")
     files.save("int", 1)
     (first,) = tmp_path.glob("*.nbc")
@@ -117,7 +113,7 @@ def test_the_object_of_another_variant_is_not_loaded(tmp_path: Path) -> None:
     assert files.load("int") == 1
 
 
-def test_the_index_of_another_kernel_is_not_read(tmp_path: Path) -> None:
+def test_the_index_of_another_kernel_is_not_read(tmp_path):
     files, others = EntryFiles(str(tmp_path), "kernel"), EntryFiles(str(tmp_path), "other")
     others.save("int", 1)
     shutil.copyfile(others.index_path, files.index_path)
@@ -126,7 +122,7 @@ def test_the_index_of_another_kernel_is_not_read(tmp_path: Path) -> None:
     assert refused.value.path == files.index_path
 
 
-def test_an_object_that_is_gone_is_none(tmp_path: Path) -> None:
+def test_an_object_that_is_gone_is_none(tmp_path):
     files = EntryFiles(str(tmp_path), "kernel")
     files.save("int", 1)
     next(tmp_path.glob("*.nbc")).unlink()
@@ -135,14 +131,14 @@ def test_an_object_that_is_gone_is_none(tmp_path: Path) -> None:
     assert files.load("int") == 2
 
 
-def test_what_is_replaced_is_removed(tmp_path: Path) -> None:
+def test_what_is_replaced_is_removed(tmp_path):
     files = EntryFiles(str(tmp_path), "kernel")
     files.save("int", 1)
     files.save("int", 2)
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path):
     files = EntryFiles(str(tmp_path), "kernel")
     os.mkfifo(files.index_path)
     with pytest.raises(DamagedEntryError):
@@ -150,7 +146,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_room_each_process_compiles(tmp_path: Path, compiled: tuple[Path, str]) -> None:
+def test_without_room_each_process_compiles(tmp_path, compiled):
     """Fault: No room for compiled kernels | the first kernel | one note of each process, which compiles its own |
     bits"""
     limited = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + CALL.replace(

@@ -20,14 +20,14 @@ def _four_times(x):
     return _twice(_twice(x))
 
 
-def test_python_may_call_a_helper_before_and_after_kernels_do() -> None:
+def test_python_may_call_a_helper_before_and_after_kernels_do():
     assert _twice(1.5) == 3.0
     assert _four_times(1.5) == 6.0
     assert _twice(2.5) == 5.0
     assert _twice(np.float32(3)) == 6.0
 
 
-def test_a_helper_has_no_code_of_its_own() -> None:
+def test_a_helper_has_no_code_of_its_own():
     # not a kernel that the cache on disk has, for which no helper is compiled
     assert numba.njit(lambda x: _twice(x))(0.5) == 1.0
     (compiled,) = (each for args, each in _twice.overloads.items() if str(args) == "(float64,)")
@@ -40,7 +40,7 @@ def test_a_helper_has_no_code_of_its_own() -> None:
     assert own.library._codegen._engine.is_symbol_defined(own.fndesc.llvm_func_name)
 
 
-def test_a_pickled_helper_is_a_helper() -> None:
+def test_a_pickled_helper_is_a_helper():
     again = pickle.loads(pickle.dumps(_twice))
     assert type(again) is type(_twice)
     assert again(2.0) == 4.0
@@ -66,24 +66,24 @@ def _fresh(n):
     return np.zeros(n).sum()
 
 
-def test_a_helper_counts_no_references() -> None:
+def test_a_helper_counts_no_references():
     values = np.arange(6.0).reshape(2, 3)
     assert numba.njit(lambda v: _largest(v, v[0]))(values) == 5.0
     (compiled,) = _largest.overloads.values()
     assert "NRT_" not in compiled.library.get_llvm_str()
 
 
-def test_a_helper_returns_no_array() -> None:
+def test_a_helper_returns_no_array():
     with pytest.raises(errors.TypingError, match="_tail returns an array, which helpers cannot"):
         numba.njit(lambda v: _tail(v)[0])(np.zeros(2))
 
 
-def test_a_helper_makes_no_array() -> None:
+def test_a_helper_makes_no_array():
     with pytest.raises(errors.TypingError, match="zeros"):
         numba.njit(lambda n: _fresh(n))(2)
 
 
-def test_a_kernel_counts_references_though_a_helper_calls_it_first() -> None:
+def test_a_kernel_counts_references_though_a_helper_calls_it_first():
     @kernel
     def tail(values):
         return values[1:]

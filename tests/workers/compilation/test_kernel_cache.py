@@ -23,39 +23,37 @@ REMEDY = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your
 
 
 @pytest.fixture(autouse=True)
-def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def homes(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "first"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))
     monkeypatch.delenv("DISTLS_NUMBA_CACHE", raising=False)
 
 
-def test_all_of_it_is_closed_to_others(tmp_path: Path) -> None:
+def test_all_of_it_is_closed_to_others(tmp_path):
     made = cache_folder("numba-1")
     assert made == str(tmp_path / "first" / "distls" / "numba-1")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (Path(made), Path(made).parent)] == [0o700, 0o700]
 
 
-def test_where_nothing_can_be_made_the_next_home_serves(tmp_path: Path) -> None:
+def test_where_nothing_can_be_made_the_next_home_serves(tmp_path):
     (tmp_path / "first").write_text("a file")
     assert cache_folder("numba-1") == str(tmp_path / "second" / "distls" / "numba-1")
 
 
-def test_a_home_that_cannot_be_written_to_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_cannot_be_written_to_is_passed_over(tmp_path, monkeypatch):
     made = cache_folder("numba-1")
     # as root may write anywhere, what the system says of a file system that is mounted read-only
     monkeypatch.setattr(os, "access", lambda path, mode: path != Path(str(made)))
     assert cache_folder("numba-1") == str(tmp_path / "second" / "distls" / "numba-1")
 
 
-def test_it_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv("DISTLS_NUMBA_CACHE", "0")
     assert cache_folder("numba-1") is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_home_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+def test_a_home_that_others_can_write_to_is_not_used(tmp_path):
     folder = tmp_path / "first" / "distls"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -76,15 +74,13 @@ COUNT = (
 
 
 @pytest.mark.slow
-def test_processes_that_start_together_compile_once() -> None:
+def test_processes_that_start_together_compile_once():
     started = [subprocess.Popen([sys.executable, "-c", COUNT], stdout=subprocess.PIPE) for _ in range(3)]
     compiled = [tuple(map(int, process.communicate()[0].split())) for process in started]
     assert sorted(compiled) == [(0, 0), (0, 0), (1, 1)]
 
 
-def test_a_lock_that_is_never_let_go_delays_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_never_let_go_delays_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "_LONGEST_COMPILATION", 0.1)
     held = kernel_cache._lock(str(tmp_path / "kernel.lock"))
     assert held is not None
@@ -95,7 +91,7 @@ def test_a_lock_that_is_never_let_go_delays_and_no_more(
     os.close(again)
 
 
-def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path):
     text = "from distls.workers.compilation.jit import kernel\n\n@kernel\ndef broken(x):\n    return x.none\n"
     (tmp_path / "broken_kernel.py").write_text(text)
     spec = importlib.util.spec_from_file_location("broken_kernel", tmp_path / "broken_kernel.py")
@@ -108,7 +104,7 @@ def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path: Path) -> N
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path: Path) -> None:
+def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path):
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "rows.py").write_text("ROWS = 1\n")
     for name, text in (
@@ -118,7 +114,7 @@ def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path: Path) -> 
     ):
         (tmp_path / f"{name}.py").write_text(text)
 
-    def digests() -> dict[str, str]:
+    def digests():
         program = (
             "import sys\nfrom pathlib import Path\nfrom distls.workers.compilation import kernel_cache as c\n"
             f"c._FOLDERS.update({{'distls.workers': Path({str(tmp_path)!r}), "
@@ -137,10 +133,10 @@ def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path: Path) -> 
 class Planted:
     """Makes a folder where it is unpickled."""
 
-    def __init__(self, trace: Path) -> None:
+    def __init__(self, trace):
         self.trace = trace
 
-    def __reduce__(self) -> tuple[object, tuple[str, int, bool]]:
+    def __reduce__(self):
         return os.makedirs, (str(self.trace), 0o700, True)
 
 
@@ -151,19 +147,19 @@ COMPILE = (
 )
 
 
-def _compile() -> tuple[str, str]:
+def _compile():
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)
     return done.stdout, done.stderr
 
 
-def _planted(folder: Path, base: str, trace: Path) -> bytes:
+def _planted(folder, base, trace):
     """Return an index that makes a folder where it is unpickled, with the checksum of an index."""
     listed = pickle.dumps(Planted(trace))
     return EntryFiles(str(folder), base)._seal(listed) + listed
 
 
 @pytest.mark.slow
-def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
+def test_what_others_plant_is_not_unpickled(tmp_path):
     """Fault: Files planted among compiled kernels | every index file of a cache that others can write to | one
     warning; kernels are recompiled"""
     cells, told = _compile()
@@ -182,7 +178,7 @@ def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
     assert trace.exists()
 
 
-def test_kernels_are_not_interpreted() -> None:
+def test_kernels_are_not_interpreted():
     done = subprocess.run(
         [sys.executable, "-m", "distls", "plan", "mcid", "nowhere"],
         capture_output=True,
@@ -201,7 +197,7 @@ def _seen(x):
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_the_collector_waits_while_kernels_are_compiled_or_cannot_be(tmp_path: Path, on: bool) -> None:
+def test_the_collector_waits_while_kernels_are_compiled_or_cannot_be(tmp_path, on):
     seen = []
 
     @overload(_seen)

@@ -26,9 +26,8 @@ def _copied(source, target):
     copy_matrix(source, target)
 
 
-def _entries(folder: str, module: str) -> list[Path]:
+def _entries(folder, module):
     file = importlib.import_module(f"distls.workers.{module}").__file__
-    assert file is not None
     return [path for path in Path(folder).glob(f"{module}.*.nbc") if source_digest(file) in path.name]
 
 
@@ -43,16 +42,15 @@ def _entries(folder: str, module: str) -> list[Path]:
         "stochastic.second_order.sgdqn_kernels",
     ],
 )
-def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:
+def test_no_kernel_has_the_texts_of_errors_of_shapes(module):
     """They took seconds of CPU to compile; entries of earlier tests are looked at."""
     folder = kernel_folder()
-    assert folder is not None
     for path in _entries(folder, module):
         assert SHAPES not in path.read_bytes(), path.name
 
 
 @pytest.mark.slow
-def test_copies_have_none() -> None:
+def test_copies_have_none():
     source, target = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
     _copied(source, target)
     np.testing.assert_array_equal(target, source)

@@ -15,13 +15,13 @@ from numba.core.registry import CPUDispatcher
 from distls.workers.compilation import private_hooks
 
 
-def test_functions_are_told_whether_to_count_references() -> None:
+def test_functions_are_told_whether_to_count_references():
     assert numba.njit(**private_hooks.COUNTED)(lambda n: np.zeros(n).sum())(2) == 0.0
     with pytest.raises(errors.TypingError, match="zeros"):
         numba.njit(**private_hooks.UNCOUNTED)(lambda n: np.zeros(n).sum())(2)
 
 
-def test_a_library_has_the_steps_that_helpers_leave_out() -> None:
+def test_a_library_has_the_steps_that_helpers_leave_out():
     steps = "_optimize_functions", "_optimize_final_module", "_finalize_final_module"
     assert all(name in dir(JITCodeLibrary) for name in steps)
     finalize = inspect.getsource(JITCodeLibrary._finalize_final_module)
@@ -29,18 +29,18 @@ def test_a_library_has_the_steps_that_helpers_leave_out() -> None:
     assert "self._finalized = True" in inspect.getsource(JITCodeLibrary.finalize) + finalize
 
 
-def test_a_compiler_takes_a_library_and_a_flag_against_machine_code() -> None:
+def test_a_compiler_takes_a_library_and_a_flag_against_machine_code():
     names = ["self", "typingctx", "targetctx", "library", "args", "return_type", "flags", "locals"]
     assert list(inspect.signature(Compiler.__init__).parameters) == names
     assert "no_compile" in Flags.options
 
 
-def test_calls_from_python_come_to_compile_for_args() -> None:
+def test_calls_from_python_come_to_compile_for_args():
     assert callable(CPUDispatcher._compile_for_args)
     assert "_compile_for_args" in vars(private_hooks.HelperDispatcher)
 
 
-def test_a_cache_has_what_ours_sets(tmp_path: Path) -> None:
+def test_a_cache_has_what_ours_sets(tmp_path):
     made = FunctionCache(test_a_cache_has_what_ours_sets)
     ours = private_hooks.CacheOfKernel(test_a_cache_has_what_ours_sets, "base", str(tmp_path))
     assert vars(ours).keys() == vars(made).keys() - {"_cache_file"}
@@ -50,15 +50,15 @@ def test_a_cache_has_what_ours_sets(tmp_path: Path) -> None:
     assert "_cache" in vars(numba.njit(lambda: None))
 
 
-def test_events_of_compilations_have_dispatcher_and_arguments() -> None:
-    heard: list[tuple[object, object]] = []
+def test_events_of_compilations_have_dispatcher_and_arguments():
+    heard = []
     private_hooks.when_compiled(lambda *event: heard.append(event))
     function = numba.njit(lambda x: x)
     function(1.0)
     assert (function, (numba.types.float64,)) in heard
 
 
-def test_these_are_all() -> None:
+def test_these_are_all():
     folder = Path(private_hooks.__file__).parent
     counts = {file.name: file.read_text().count("# Private hook of numba") for file in folder.glob("*.py")}
     assert {name: count for name, count in counts.items() if count} == {"private_hooks.py": 8}

@@ -27,7 +27,7 @@ PROCESSORS = {
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_kernels_for_another_processor_pass_their_tests(name: str, tmp_path: Path) -> None:
+def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
     here = llvm.get_host_cpu_features()
     missing = [feature for feature in PROCESSORS[name] if not here.get(feature)]
     if missing:

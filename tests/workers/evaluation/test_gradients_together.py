@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import as_rows, labelled_rows, write_dataset
+from helpers import as_rows, stored_rows
 
 from distls.storage.dataset.dataset import Fold
 from distls.workers.evaluation import loss_sums, score_task
@@ -80,10 +80,7 @@ def test_batches_of_few_rows(monkeypatch):
     _assert_each_alone("csr", "float32", 4, "crammer_singer", weighted=True)
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    x, y = labelled_rows(450, 60, 4)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+dataset = stored_rows(450, 60, 4)
 
 
 def _summed_together(jobs, predictors, lane):

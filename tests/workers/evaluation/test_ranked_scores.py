@@ -8,7 +8,6 @@ from sklearn import metrics
 
 from distls.workers.evaluation.ranked_scores import (
     ALL_SCORES,
-    RankedScores,
     average_precision,
     capacity_for,
     merge_ranked,
@@ -20,23 +19,22 @@ from distls.workers.evaluation.ranked_scores import (
 ALL = 2**40  # more distinct scores than any test has
 
 
-def rows(n: int, seed: int = 0, share: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rows(n, seed=0, share=0.3):
     rng = np.random.default_rng(seed)
     own = rng.random(n) < share
     return rng.standard_normal(n) + 1.2 * own, own, rng.integers(1, 5, n) / 4.0
 
 
-def in_blocks(scores: np.ndarray, own: np.ndarray, weight: np.ndarray, capacity: int, n: int) -> RankedScores:
+def in_blocks(scores, own, weight, capacity, n):
     found = None
     for part in np.array_split(np.arange(len(scores)), n):
         block = ranked(scores[part], own[part], weight[part], capacity)
         found = block if found is None else merge_ranked(found, block, capacity)
-    assert found is not None
     return found
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_exact_where_all_scores_are_kept(ties: bool) -> None:
+def test_exact_where_all_scores_are_kept(ties):
     scores, own, weight = rows(900)
     scores = np.round(scores, 1) if ties else scores
     found = in_blocks(scores, own, weight, ALL, 7)
@@ -47,7 +45,7 @@ def test_exact_where_all_scores_are_kept(ties: bool) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.booleans()), min_size=2, max_size=60), st.integers(2, 12))
-def test_the_exact_values_are_within_the_bounds(given_rows: list[tuple[float, bool]], capacity: int) -> None:
+def test_the_exact_values_are_within_the_bounds(given_rows, capacity):
     scores, own = np.array([s for s, _ in given_rows]), np.array([o for _, o in given_rows])
     found = in_blocks(scores, own, np.ones(len(own)), capacity, 3 if len(own) > 6 else 1)
     assert len(found.keys) <= capacity
@@ -61,7 +59,7 @@ def test_the_exact_values_are_within_the_bounds(given_rows: list[tuple[float, bo
         assert abs(precision.value - exact) <= precision.bound + 1e-12
 
 
-def test_none_without_rows_of_both_kinds() -> None:
+def test_none_without_rows_of_both_kinds():
     scores, own, weight = rows(20)
     every = np.ones_like(own)
     assert roc_auc(ranked(scores, every, weight, ALL)) is None
@@ -70,14 +68,14 @@ def test_none_without_rows_of_both_kinds() -> None:
     assert roc_auc(merge_ranked(empty, ranked(scores, own, weight, ALL), ALL)) is not None
 
 
-def test_two_classes_are_ranked_exactly_up_to_a_million_scores() -> None:
+def test_two_classes_are_ranked_exactly_up_to_a_million_scores():
     scores, own, weight = rows(100_000)
     found = in_blocks(scores, own, weight, capacity_for(1, ALL_SCORES), 3)
     assert roc_auc(found) == (pytest.approx(metrics.roc_auc_score(own, scores, sample_weight=weight)), 0.0)
     assert in_blocks(scores, own, weight, capacity_for(1), 3).level > 0
 
 
-def test_rates_are_those_of_all_cuts() -> None:
+def test_rates_are_those_of_all_cuts():
     scores, own, weight = rows(200)
     scores = np.round(scores, 1)
     found = rates(ranked(scores, own, weight, ALL))
@@ -89,7 +87,7 @@ def test_rates_are_those_of_all_cuts() -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 20, 100])
-def test_bounds_are_below_a_thousandth_at_the_capacity_that_is_used(n_classes: int) -> None:
+def test_bounds_are_below_a_thousandth_at_the_capacity_that_is_used(n_classes):
     scores, own, _ = rows(300_000, share=1 / n_classes)
     found = in_blocks(scores, own, np.ones(len(own)), capacity_for(n_classes), 4)
     assert found.level > 0

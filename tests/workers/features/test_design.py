@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import scipy.sparse as sp
 from helpers import as_rows
 
 from distls.storage.errors import FormatError
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.features import feature_kernels as kernels
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import (
@@ -32,17 +31,17 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 D = 12
 
 
-def _rows(n: int = 700, d: int = D, seed: int = 0) -> np.ndarray:
+def _rows(n=700, d=D, seed=0):
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, d)) < 0.4, rng.standard_normal((n, d)), 0).astype(np.float32)
 
 
-def _projection(d: int = D, m: int = 5) -> Projection:
+def _projection(d=D, m=5):
     rng = np.random.default_rng(1)
     return Projection(rng.standard_normal(d), np.linalg.qr(rng.standard_normal((d, m)))[0])
 
 
-def _convolution(**changes: Any) -> Convolution:
+def _convolution(**changes):
     rng = np.random.default_rng(2)
     own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
     own = replace(own, **changes)
@@ -60,7 +59,7 @@ def _convolution(**changes: Any) -> Convolution:
     return replace(own, means=means, scales=scales)
 
 
-def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.ndarray:
+def features_of(design, x, dtype=FLOAT64):
     """Return the features of all rows."""
     n_rows, found = len(x.values) if isinstance(x, DenseRows) else len(x.indptr) - 1, []
     reached = 0
@@ -79,7 +78,7 @@ def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.n
     return np.concatenate(found)
 
 
-def _expected(design: Design, x: np.ndarray) -> np.ndarray:
+def _expected(design, x):
     values = x.astype(np.float64)
     if design.kind == "masks":
         per_filter, expand = design.convolution.per_filter, design.expand
@@ -129,7 +128,7 @@ DESIGNS = {
 
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
-def test_features_are_those_of_the_formula(name: str, dtype: np.dtype[Any]) -> None:
+def test_features_are_those_of_the_formula(name, dtype):
     design = DESIGNS[name]
     x = _rows(700 if design.n_features == D else 30, design.n_features)
     expected = _expected(design, x)
@@ -140,7 +139,7 @@ def test_features_are_those_of_the_formula(name: str, dtype: np.dtype[Any]) -> N
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_sparse_rows_have_the_features_of_dense_ones(name: str) -> None:
+def test_sparse_rows_have_the_features_of_dense_ones(name):
     design = DESIGNS[name]
     x = _rows(700 if design.n_features == D else 30, design.n_features)
     dense, sparse = (features_of(design, rows) for rows in (DenseRows(x), as_rows(x, "csr")))
@@ -159,7 +158,7 @@ def test_sparse_rows_have_the_features_of_dense_ones(name: str) -> None:
     ],
     ids=str,
 )
-def test_convolutions(changes: dict[str, Any]) -> None:
+def test_convolutions(changes):
     own = _convolution(**changes)
     x = _rows(9, 84)
     found = features_of(Design(convolution=own, n_features=84), DenseRows(x))
@@ -167,7 +166,7 @@ def test_convolutions(changes: dict[str, Any]) -> None:
     assert found.shape == (9, own.width)
 
 
-def test_kernels_are_approximated() -> None:
+def test_kernels_are_approximated():
     """E[z z'] over features is the Gaussian kernel, or the polynomial one, and E[z^2] is about 1."""
     x = _rows(6) / 2
     s, size = 8.0, 200_000
@@ -179,7 +178,7 @@ def test_kernels_are_approximated() -> None:
 
 
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
-def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind: str) -> None:
+def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     """Any partitioning has the same features up to what BLAS rounds; whole pieces the same bits."""
     design = Design(kind, 100, bandwidth=9.0)
     x = _rows(3 * PIECE_ROWS + 77)
@@ -195,7 +194,7 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
-def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtype[Any]) -> None:
+def test_room_behind_the_features_changes_none_of_them(kind, dtype):
     x = DenseRows(_rows())
     design = Design(kind, 40, seed=3, bandwidth=2.0)
     assert can_pad(design, x)
@@ -211,7 +210,7 @@ def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtyp
         np.testing.assert_array_equal(piece.values[:, :40], expected)
 
 
-def test_stages_and_seeds_are_independent() -> None:
+def test_stages_and_seeds_are_independent():
     x = DenseRows(_rows(50))
     base = Design("fourier", 2000, bandwidth=5.0)
     first, again = features_of(base, x), features_of(base, x)
@@ -221,7 +220,7 @@ def test_stages_and_seeds_are_independent() -> None:
         assert abs(np.corrcoef(first[0], z[0])[0, 1]) < 0.1
 
 
-def test_two_designs_can_be_worked_on_in_turns() -> None:
+def test_two_designs_can_be_worked_on_in_turns():
     """A piece's memory is its own until the next one of the same block is asked for."""
     x = DenseRows(_rows(2 * PIECE_ROWS))
     one, two = DESIGNS["fourier"], DESIGNS["logits"]
@@ -232,13 +231,12 @@ def test_two_designs_can_be_worked_on_in_turns() -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_a_shared_projection_is_done_once_and_changes_no_bit(layout: str) -> None:
+def test_a_shared_projection_is_done_once_and_changes_no_bit(layout):
     x = _rows(2 * PIECE_ROWS + 9)
     rows = as_rows(x, layout)
     copy = Projection(_projection().mean.copy(), _projection().components.copy())
     designs = [DESIGNS["pca fourier"], replace(DESIGNS["pca polynomials"], projection=copy)]
     projection, after = shared_projection(designs)
-    assert projection is not None
     shared = project(projection, rows, FLOAT32)
     assert shared.values.shape == (len(x), 5)
     for before, one in zip(designs, after, strict=True):
@@ -247,7 +245,7 @@ def test_a_shared_projection_is_done_once_and_changes_no_bit(layout: str) -> Non
 
 
 @pytest.mark.parametrize("other", ["fourier", "masks", "changed"])
-def test_projections_that_differ_are_not_shared(other: str) -> None:
+def test_projections_that_differ_are_not_shared(other):
     first = DESIGNS["pca fourier"]
     mean = _projection().mean + 1
     second = DESIGNS.get(other, replace(first, projection=replace(_projection(), mean=mean)))
@@ -257,11 +255,11 @@ def test_projections_that_differ_are_not_shared(other: str) -> None:
 # ---------------------------------------------------------------- kernels
 
 
-def _ulps(found: np.ndarray, expected: np.ndarray) -> float:
+def _ulps(found, expected):
     return float(np.abs(found - expected).max() / np.finfo(np.float32).eps)
 
 
-def test_cosines_are_exact_to_a_few_units() -> None:
+def test_cosines_are_exact_to_a_few_units():
     rng = np.random.default_rng(0)
     turns = (rng.standard_normal((200, 501)) * 40).astype(np.float32)
     turns[0, :8] = [0, 0.25, 0.5, 0.75, 1, -0.25, 1e4, -1e4]
@@ -273,7 +271,7 @@ def test_cosines_are_exact_to_a_few_units() -> None:
     assert turns[0, 1] == turns[0, 3] == turns[0, 5] == 0
 
 
-def test_logits_are_exact_to_a_few_units() -> None:
+def test_logits_are_exact_to_a_few_units():
     z = np.linspace(-100, 100, 20_001, dtype=np.float32).reshape(1, -1)
     offsets = np.zeros(z.shape[1], np.float32)
     expected = np.tanh(z.astype(np.float64) / 2)
@@ -283,14 +281,14 @@ def test_logits_are_exact_to_a_few_units() -> None:
 
 
 @pytest.mark.parametrize("kernel", [kernels.cosines, kernels.logits])
-def test_what_is_not_finite_stays_so(kernel: Any) -> None:
+def test_what_is_not_finite_stays_so(kernel):
     z = np.full((1, 20), np.nan, np.float32)
     kernel(z, np.zeros(20, np.float32))
     assert np.isnan(z).all()
 
 
 @pytest.mark.parametrize("kernel", [kernels.cosines, kernels.logits])
-def test_values_do_not_depend_on_their_place(kernel: Any) -> None:
+def test_values_do_not_depend_on_their_place(kernel):
     """Vectors of eight and what is left over at a row's end round alike."""
     z = np.random.default_rng(0).standard_normal(997).astype(np.float32) * 5
     rows = np.array([np.roll(z, shift) for shift in range(17)])
@@ -303,7 +301,7 @@ def test_values_do_not_depend_on_their_place(kernel: Any) -> None:
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_recipes_roundtrip(name: str) -> None:
+def test_recipes_roundtrip(name):
     design = replace(DESIGNS[name], stage=0)
     n_stages = 1 if design.kind == "columns" else 2
     recipe, arrays = recipe_of(design, n_stages)
@@ -317,12 +315,12 @@ def test_recipes_roundtrip(name: str) -> None:
     assert recipe_of(found[0], n_stages)[0] == recipe
 
 
-def test_a_recipe_of_columns_is_that_of_one_stage() -> None:
+def test_a_recipe_of_columns_is_that_of_one_stage():
     with pytest.raises(ValueError, match="columns are those of one stage"):
         recipe_of(DESIGNS["columns"], 2)
 
 
-BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+BROKEN = [
     ("fourier", {"kind": "os.system"}, {}),
     ("fourier", {"size": -1}, {}),
     ("fourier", {"size": 2.0}, {}),
@@ -363,7 +361,7 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "scalars", "changed"), BROKEN, ids=str)
-def test_broken_recipes_are_refused(name: str, scalars: dict[str, Any], changed: dict[str, Any]) -> None:
+def test_broken_recipes_are_refused(name, scalars, changed):
     recipe, arrays = recipe_of(replace(DESIGNS[name], stage=0), 1)
     arrays = {key: value for key, value in (arrays | changed).items() if value is not None}
     with pytest.raises(FormatError, match="this model's recipe of features was not written by distls: "):
@@ -371,7 +369,7 @@ def test_broken_recipes_are_refused(name: str, scalars: dict[str, Any], changed:
 
 
 @pytest.mark.parametrize(("name", "value"), [("rectify", "exec"), ("side", 9), ("shape", [84])])
-def test_broken_recipes_of_masks_are_refused(name: str, value: Any) -> None:
+def test_broken_recipes_of_masks_are_refused(name, value):
     recipe, arrays = recipe_of(replace(DESIGNS["masks"], stage=0), 1)
     recipe["convolution"][name] = value
     with pytest.raises(FormatError, match="was not written by distls"):
@@ -381,7 +379,7 @@ def test_broken_recipes_of_masks_are_refused(name: str, value: Any) -> None:
 # ---------------------------------------------------------------- processes
 
 
-def digest() -> str:
+def digest():
     """Return a digest of the bits of all kinds of features."""
     found = hashlib.sha256()
     for design in DESIGNS.values():
@@ -391,7 +389,7 @@ def digest() -> str:
     return found.hexdigest()
 
 
-def test_the_same_bits_in_another_process() -> None:
+def test_the_same_bits_in_another_process():
     code = "import sys; sys.path[:0] = sys.argv[1:]; from test_design import digest; print(digest())"
     folders = [path for path in sys.path if path.rstrip("/").endswith("tests")]
     other = subprocess.run(
@@ -402,7 +400,7 @@ def test_the_same_bits_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_work_bytes_cover_what_is_held(name: str) -> None:
+def test_work_bytes_cover_what_is_held(name):
     """Buffers of a process that has worked on one block only, and what was drawn."""
     from distls.storage.dataset.chunks import BufferPool
     from distls.workers.features.design import _FeatureMaker

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows
 
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.linear_algebra import gram as products
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores, column_sums
@@ -15,12 +15,12 @@ from distls.workers.linear_algebra.packed_triangle import packed, packed_size, u
 D = 40
 
 
-def _values(n: int = 300, density: float = 0.3, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+def _values(n=300, density=0.3, seed=0, dtype="float32"):
     rng = np.random.default_rng(seed)
     return np.where(rng.random((n, D)) < density, rng.standard_normal((n, D)), 0).astype(dtype)
 
 
-def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
+def _gram(block, weight=None):
     """Return the upper triangle, packed."""
     gram = np.zeros(packed_size(D))
     pending = GramSum(gram)
@@ -32,7 +32,7 @@ def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_products(layout: str, dtype: str, weighted: bool) -> None:
+def test_products(layout, dtype, weighted):
     rng = np.random.default_rng(1)
     x = _values(dtype=dtype)
     weight = rng.random(len(x)) if weighted else None
@@ -52,7 +52,7 @@ def test_products(layout: str, dtype: str, weighted: bool) -> None:
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_first_columns_do_not_depend_on_the_others(layout: str, dtype: str) -> None:
+def test_first_columns_do_not_depend_on_the_others(layout, dtype):
     block = as_rows(_values(dtype=dtype), layout)
     residual = np.random.default_rng(2).standard_normal((300, 7))
     whole = np.zeros((D, 7))
@@ -67,7 +67,7 @@ def test_first_columns_do_not_depend_on_the_others(layout: str, dtype: str) -> N
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_a_weight_of_two_is_a_row_twice(layout: str) -> None:
+def test_a_weight_of_two_is_a_row_twice(layout):
     x = _values(dtype="float64")
     weight = 1.0 + np.arange(len(x)) % 3
     twice = np.repeat(x, weight.astype(int), axis=0)
@@ -76,9 +76,7 @@ def test_a_weight_of_two_is_a_row_twice(layout: str) -> None:
 
 
 @pytest.mark.parametrize("density", [0.02, 0.3, 1.0])
-def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(
-    density: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(density, monkeypatch):
     x, weight = _values(700, density), np.random.default_rng(0).random(700)
     found = []
     for cost in (0, 10**9):
@@ -89,8 +87,8 @@ def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(
     assert not np.array_equal(*found)
 
 
-def test_the_way_depends_on_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled: list[int] = []
+def test_the_way_depends_on_counts_alone(monkeypatch):
+    filled = []
     real = GramSum._add_filled
     monkeypatch.setattr(
         GramSum, "_add_filled", lambda *given: (filled.append(len(given[1].data)), real(*given))
@@ -102,7 +100,7 @@ def test_the_way_depends_on_counts_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     assert filled == [np.count_nonzero(_values(100, 0.9))] * 2
 
 
-def test_pairs_are_counted() -> None:
+def test_pairs_are_counted():
     block = as_rows(_values(), "csr")
     assert isinstance(block, CsrRows)
     counts = np.diff(block.indptr)
@@ -110,7 +108,7 @@ def test_pairs_are_counted() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype: str) -> None:
+def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype):
     x = _values(3 * products._FLUSH_ROWS + 5, 1.0, dtype=dtype)
     results = []
     for _ in range(2):
@@ -126,7 +124,7 @@ def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype: str) -> N
     np.testing.assert_allclose(results[0], expected, rtol=3e-6, atol=3e-6 * len(x))
 
 
-def test_float32_is_summed_over_few_rows_only() -> None:
+def test_float32_is_summed_over_few_rows_only():
     """A sum of a million ones would stop at 2^24 in float32, or lose digits long before."""
     gram = np.zeros(3)
     pending, piece = GramSum(gram), DenseRows(np.full((512, 2), 1.1, np.float32))
@@ -136,7 +134,7 @@ def test_float32_is_summed_over_few_rows_only() -> None:
     np.testing.assert_allclose(gram, 2**21 * float(np.float32(1.1)) ** 2, rtol=1e-6)
 
 
-def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
+def test_the_first_columns_of_a_matrix_can_be_the_target():
     """Predictions beside the features have their own corner."""
     for layout in ("dense", "csr"):
         for dtype in ("float32", "float64"):
@@ -151,7 +149,7 @@ def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> None:
+def test_other_columns_come_with_the_gram_matrix(dtype, weighted):
     rng = np.random.default_rng(3)
     x, others = _values(5000, 1.0, dtype=dtype), rng.standard_normal((5000, 3))
     s = rng.integers(0, 3, 5000).astype(float) if weighted else np.ones(5000)
@@ -170,7 +168,7 @@ def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> 
     np.testing.assert_allclose(pending.extra, wide.T @ (others * s[:, None]), **scale)
 
 
-def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
+def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for():
     x, gram = _values(900, 1.0), np.zeros(packed_size(D))
     pending = GramSum(gram, dtype=np.dtype(np.float64))
     pending.add(as_rows(x, "csr"))
@@ -178,7 +176,7 @@ def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
     np.testing.assert_allclose(gram, packed(x.astype(np.float64).T @ x), rtol=1e-13, atol=1e-11)
 
 
-def test_columns_of_sparse_rows() -> None:
+def test_columns_of_sparse_rows():
     x = _values()
     block = as_rows(x, "csr")
     assert isinstance(block, CsrRows)

@@ -14,13 +14,13 @@ from distls.workers.linear_algebra.packed_triangle import (
 )
 
 
-def _matrix(d: int) -> np.ndarray:
+def _matrix(d):
     x = np.random.default_rng(d).standard_normal((d, d))
     return x + x.T
 
 
 @pytest.mark.parametrize("d", [0, 1, 2, 17, 128, 129, 300])  # around multiples of a tile
-def test_what_is_packed_is_unpacked(d: int) -> None:
+def test_what_is_packed_is_unpacked(d):
     matrix = _matrix(d)
     triangle = packed(matrix)
     assert triangle.shape == (packed_size(d),)
@@ -33,7 +33,7 @@ def test_what_is_packed_is_unpacked(d: int) -> None:
     np.testing.assert_array_equal(mirrored(upper), matrix)
 
 
-def test_a_corner_can_be_the_target() -> None:
+def test_a_corner_can_be_the_target():
     out = np.zeros((6, 6))
     unpacked(packed(_matrix(5)), out[1:, 1:])
     np.testing.assert_array_equal(out[1:, 1:], _matrix(5))
@@ -44,9 +44,7 @@ def test_a_corner_can_be_the_target() -> None:
 @pytest.mark.parametrize(
     ("first", "shape"), [(0, (7, 7)), (0, (4, 4)), (4, (4, 3)), (5, (7, 2)), (2, (3, 1))]
 )
-def test_blocks_are_added_where_they_are_above_the_diagonal(
-    first: int, shape: tuple[int, int], dtype: str
-) -> None:
+def test_blocks_are_added_where_they_are_above_the_diagonal(first, shape, dtype):
     block = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     wanted = np.ones((7, 7))
     wanted[: shape[0], first : first + shape[1]] += block

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Cauchit, Link, Poisson, Probit
+from distls.workers.losses.links import Cauchit, Link, Poisson, Probit
 from distls.workers.losses.loss import GRADIENT_IN_G
 from distls.workers.losses.targets import LossSums, class_losses
 
@@ -12,7 +12,7 @@ LINKS = [Probit(), Cauchit(), Poisson()]
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_the_mean_is_the_derivative_of_the_potential(link: Link) -> None:
+def test_the_mean_is_the_derivative_of_the_potential(link):
     z, h = np.linspace(-6.0, 6.0, 61), 1e-5
     slope = (link.potential(z + h) - link.potential(z - h)) / (2 * h)
     np.testing.assert_allclose(link.mean(z), slope, rtol=1e-8, atol=1e-9)
@@ -25,7 +25,7 @@ def test_the_mean_is_the_derivative_of_the_potential(link: Link) -> None:
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("reach", [1.0, 30.0])
-def test_the_integral_of_the_mean_is_the_potential(link: Link, reach: float) -> None:
+def test_the_integral_of_the_mean_is_the_potential(link, reach):
     z = np.linspace(-reach, reach, 41)
     own = Link.potential(link, z)
     known = link.potential(z) - link.potential(np.zeros(1))
@@ -33,7 +33,7 @@ def test_the_integral_of_the_mean_is_the_potential(link: Link, reach: float) -> 
 
 
 @pytest.mark.parametrize("link", [Probit(), Cauchit()])
-def test_the_largest_derivative_is_at_zero(link: Link) -> None:
+def test_the_largest_derivative_is_at_zero(link):
     h = 1e-4
     assert (link.mean(np.array(h)) - link.mean(np.array(-h))) / (2 * h) == pytest.approx(
         link.steepest, rel=1e-7
@@ -41,7 +41,7 @@ def test_the_largest_derivative_is_at_zero(link: Link) -> None:
 
 
 @pytest.mark.parametrize("link", [Probit(), Cauchit()])
-def test_rows_of_classes_are_summed_and_their_gradients_are_differences(link: Link) -> None:
+def test_rows_of_classes_are_summed_and_their_gradients_are_differences(link):
     rng = np.random.default_rng(2)
     z, y, s = (
         2.0 * rng.standard_normal((40, 3)),
@@ -72,7 +72,7 @@ def test_rows_of_classes_are_summed_and_their_gradients_are_differences(link: Li
 
 
 @pytest.mark.parametrize("name", ["probit", "cauchit"])
-def test_log_losses_are_those_of_the_probabilities_also_far_out(name: str) -> None:
+def test_log_losses_are_those_of_the_probabilities_also_far_out(name):
     z = np.array([[0.3, -1.0, 2.0], [-60.0, -50.0, -55.0]])
     p = loss_registry.probabilities(name, z.copy())
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
@@ -81,13 +81,13 @@ def test_log_losses_are_those_of_the_probabilities_also_far_out(name: str) -> No
         np.testing.assert_allclose(loss_registry.scorer(name).values(z, y), -np.log(p[:, c]), rtol=1e-9)
 
 
-def _link(mean: object, **own: object) -> Link:
-    space = {"__slots__": (), "name": "odd", "mean": lambda self, scores: mean(scores), **own}  # type: ignore[operator]
-    made: Link = type("Odd", (Link,), space)()
+def _link(mean, **own):
+    space = {"__slots__": (), "name": "odd", "mean": lambda self, scores: mean(scores), **own}
+    made = type("Odd", (Link,), space)()
     return made
 
 
-def _half(scores: Array) -> Array:
+def _half(scores):
     return np.asarray(1.0 / (1.0 + np.exp(-scores)))
 
 
@@ -100,12 +100,12 @@ def _half(scores: Array) -> Array:
         (_link(_half, steepest=0.1), "steeper than"),
     ],
 )
-def test_links_that_contradict_themselves_are_not_registered(link: Link, message: str) -> None:
+def test_links_that_contradict_themselves_are_not_registered(link, message):
     with pytest.raises(ValueError, match=f"link odd: .*{message}"):
         loss_registry.register_loss(link)
     assert "odd" not in loss_registry.LOSSES
 
 
-def test_a_name_that_is_taken() -> None:
+def test_a_name_that_is_taken():
     with pytest.raises(ValueError, match="there is a loss softmax already"):
         loss_registry.register_loss(_link(_half, name="softmax"))

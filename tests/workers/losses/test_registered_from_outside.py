@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +15,11 @@ from distls.storage.errors import ParameterError
 from distls.testing.losses import LossContract
 from distls.testing.penalties import PenaltyContract
 from distls.workers.losses import loss_registry as losses
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
+from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import row_gradient_of
 from distls.workers.losses.shared_parts import negated_at_class
 from distls.workers.penalties import penalty_registry as penalties
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
 from distls.workers.simd.class_sums import first_max
 
@@ -35,19 +33,19 @@ class OvrHuberHinge(Loss):
     aliases = ("huber",)
     separable = True
 
-    def values(self, scores: Floats, y: Codes) -> Floats:
+    def values(self, scores, y):
         short = np.maximum(0.0, 1.0 + negated_at_class(scores, y))
         return np.where(short < 1.0, 0.5 * short**2, short - 0.5).sum(axis=1)
 
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
+    def gradient(self, scores, y):
         return negated_at_class(np.clip(1.0 + negated_at_class(scores, y), 0.0, 1.0), y)
 
-    def lipschitz(self, k: int) -> float:
+    def lipschitz(self, k):
         return 1.0
 
 
 @row_gradient_of(OvrHuberHinge)
-def _row(z, scale, y, g):  # type: ignore[no-untyped-def]
+def _row(z, scale, y, g):
     value = 0.0
     for c in range(len(g)):
         sign = 1.0 if c == y else -1.0
@@ -65,31 +63,31 @@ class GroupNet(Penalty):
 
     name = "group-net"
 
-    def value(self, w: Array, rho: float) -> float:
+    def value(self, w, rho):
         squares = np.square(w).sum(axis=1)
         return float((np.sqrt(squares) + 0.5 * squares).sum())
 
-    def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
+    def conjugate(self, v, alpha, rho):
         over = np.maximum(np.sqrt(np.square(v).sum(axis=1)) - alpha, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha)
 
-    def zero_from(self, gradient: Array, rho: float) -> float:
+    def zero_from(self, gradient, rho):
         return float(np.sqrt(np.square(gradient).sum(axis=1)).max())
 
 
 @row_penalty_of(GroupNet)
-def _value(w, rho):  # type: ignore[no-untyped-def]
+def _value(w, rho):
     return np.sqrt(sum_of_squares(w)) + 0.5 * sum_of_squares(w)
 
 
 @row_prox_of(GroupNet)
-def _prox(v, mu, rho, out):  # type: ignore[no-untyped-def]
+def _prox(v, mu, rho, out):
     shorten(v, mu, out)
     scale(out, 1.0 / (1.0 + mu), out)
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     losses.register_loss(OvrHuberHinge())
     penalties.register_penalty(GroupNet())
     yield
@@ -98,7 +96,7 @@ def registered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
+def small(tmp_path_factory):
     """300 rows, 20 features, 3 classes; the same as arrays."""
     x, y = labelled_rows(300, 20, 3)
     path = tmp_path_factory.mktemp("small") / "train"
@@ -109,23 +107,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, n
 
 class TestLoss(LossContract):
     @pytest.fixture
-    def loss(self) -> Loss:
+    def loss(self):
         return OvrHuberHinge()
 
 
 class TestPenalty(PenaltyContract):
     @pytest.fixture
-    def penalty(self) -> Penalty:
+    def penalty(self):
         return GroupNet()
 
 
-def test_the_loss_is_known_and_found() -> None:
+def test_the_loss_is_known_and_found():
     assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
     assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
     losses.register_loss(OvrHuberHinge())  # once more is no harm
 
 
-def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
+def test_its_short_name_is_one_of_every_method_that_can_train_with_it():
     trained_by = {name for name, method in METHODS.items() if "huber" in method.aliases}
     assert trained_by == {"sgd", "asgd", "fobos"}
     for name in trained_by:
@@ -137,9 +135,7 @@ def test_its_short_name_is_one_of_every_method_that_can_train_with_it() -> None:
         METHODS["sdca"].resolve({"loss": "ovr_huber_hinge"})
 
 
-def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
-    small: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(small, tmp_path):
     path, x, y = small
     params = {"loss": "huber", "alpha": 1e-2}
     result = fit("sgd", path, tmp_path / "run", params=params, passes=30)
@@ -161,11 +157,9 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "fista"])
-def test_sparse_methods_train_with_the_penalty(
-    method: str, small: tuple[Path, np.ndarray, np.ndarray]
-) -> None:
+def test_sparse_methods_train_with_the_penalty(method, small):
     path, x, y = small
-    params: dict[str, Any] = {
+    params = {
         "loss": "softmax",
         "penalty": "group-net",
         "alpha": 5e-3,
@@ -185,7 +179,7 @@ def test_sparse_methods_train_with_the_penalty(
     assert 0.0 <= result.record["certificate"]["value"] <= 1e-6
 
 
-def test_names_and_row_functions_are_checked() -> None:
+def test_names_and_row_functions_are_checked():
     class Second(Loss):
         name = "ovr_huber_hinge"
 
@@ -206,7 +200,7 @@ def test_names_and_row_functions_are_checked() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path: Path) -> None:
+def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path):
     # numba unpickles the index of a kernel whole, with the classes of all variants in it
     call = """
 import numpy as np

@@ -17,6 +17,6 @@ assert (masses >= 0.0).all(), masses
 """
 
 
-def test_the_projection_ends() -> None:
+def test_the_projection_ends():
     # a loop of compiled code cannot be interrupted from within its process
     subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=300)

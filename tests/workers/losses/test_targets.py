@@ -1,8 +1,6 @@
 """Gradients, loss sums and errors of every kind of target, against sums over rows written out, and in the task."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +26,7 @@ WANTED = RNG.integers(0, 2, (N, K))
 NUMBERS = RNG.standard_normal((N, K)) * 4
 WEIGHT = RNG.integers(0, 4, N) / 2.0
 
-KINDS: list[tuple[str, str, Any]] = [
+KINDS = [
     *((loss, "class", CODES) for loss in ("squared", "ovr_log", "softmax")),
     *((loss, "multilabel", sets_of(WANTED)) for loss in ("squared", "ovr_log")),
     ("squared", "continuous", NUMBERS),
@@ -38,7 +36,7 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def loss_of_row(loss: str, kind: str, i: int, z: np.ndarray) -> float:
+def loss_of_row(loss, kind, i, z):
     """The loss of row i at scores z, written out."""
     target = {"class": np.eye(K)[CODES[i]], "multilabel": WANTED[i], "continuous": NUMBERS[i]}[kind]
     if loss == "squared":
@@ -48,7 +46,7 @@ def loss_of_row(loss: str, kind: str, i: int, z: np.ndarray) -> float:
     return sum(math.log(1 + math.exp(-z[c] if target[c] else z[c])) for c in range(K))
 
 
-def is_wrong(loss: str, kind: str, i: int) -> bool:
+def is_wrong(loss, kind, i):
     if kind == "continuous":
         return False
     if kind == "class":
@@ -59,7 +57,7 @@ def is_wrong(loss: str, kind: str, i: int) -> bool:
 
 @kinds
 @pytest.mark.parametrize("weighted", [False, True])
-def test_sums_are_those_over_the_rows(loss: str, kind: str, y: Any, weighted: bool) -> None:
+def test_sums_are_those_over_the_rows(loss, kind, y, weighted):
     s = WEIGHT if weighted else np.ones(N)
     found = score_gradients(loss, SCORES, y, WEIGHT if weighted else NONE)
     assert found.loss_sum == pytest.approx(
@@ -71,7 +69,7 @@ def test_sums_are_those_over_the_rows(loss: str, kind: str, y: Any, weighted: bo
 
 
 @kinds
-def test_slopes_are_the_derivatives(loss: str, kind: str, y: Any) -> None:
+def test_slopes_are_the_derivatives(loss, kind, y):
     found = score_gradients(loss, SCORES, y, WEIGHT).values
     step = 1e-5
     for i in range(0, N, 3):
@@ -81,7 +79,7 @@ def test_slopes_are_the_derivatives(loss: str, kind: str, y: Any) -> None:
 
 
 @kinds
-def test_slopes_are_float64_and_scores_are_left_alone(loss: str, kind: str, y: Any) -> None:
+def test_slopes_are_float64_and_scores_are_left_alone(loss, kind, y):
     scores = SCORES.astype(np.float32)
     before = scores.copy()
     found = score_gradients(loss, scores, y, NONE)
@@ -91,7 +89,7 @@ def test_slopes_are_float64_and_scores_are_left_alone(loss: str, kind: str, y: A
 
 
 @kinds
-def test_a_weight_of_two_is_the_row_twice(loss: str, kind: str, y: Any) -> None:
+def test_a_weight_of_two_is_the_row_twice(loss, kind, y):
     twice = np.repeat(np.arange(N), 2)
     doubled = {"class": CODES[twice], "multilabel": sets_of(WANTED[twice]), "continuous": NUMBERS[twice]}[
         kind
@@ -106,7 +104,7 @@ def test_a_weight_of_two_is_the_row_twice(loss: str, kind: str, y: Any) -> None:
 
 
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
-def test_sets_of_one_label_cost_what_classes_cost(loss: str) -> None:
+def test_sets_of_one_label_cost_what_classes_cost(loss):
     one = score_gradients(loss, SCORES, sets_of(np.eye(K)[CODES]), WEIGHT)
     same = score_gradients(loss, SCORES, CODES, WEIGHT)
     np.testing.assert_allclose(one.values, same.values, rtol=1e-12, atol=1e-15)
@@ -114,7 +112,7 @@ def test_sets_of_one_label_cost_what_classes_cost(loss: str) -> None:
     np.testing.assert_allclose(LOSSES[loss].gradient(SCORES, CODES) * WEIGHT[:, None], one.values, atol=1e-15)
 
 
-def test_scores_far_out_do_not_overflow() -> None:
+def test_scores_far_out_do_not_overflow():
     far = np.array([[800.0, -800.0, 800.0]])
     found = score_gradients("ovr_log", far, sets_of(np.array([[1, 0, 0]])), NONE)
     assert found.loss_sum == 800.0
@@ -122,7 +120,7 @@ def test_scores_far_out_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("loss", "score"), [("squared", 0.5), ("ovr_log", 0.0)])
-def test_a_score_at_the_threshold_predicts_nothing(loss: str, score: float) -> None:
+def test_a_score_at_the_threshold_predicts_nothing(loss, score):
     at, above = np.array([[score]]), np.array([[np.nextafter(score, 1)]])
     with_label, without = sets_of(np.array([[1]])), sets_of(np.array([[0]]))
     errors = [score_gradients(loss, z, y, NONE).errors for z in (at, above) for y in (with_label, without)]
@@ -130,19 +128,19 @@ def test_a_score_at_the_threshold_predicts_nothing(loss: str, score: float) -> N
 
 
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log"])
-def test_numbers_have_one_loss(loss: str) -> None:
+def test_numbers_have_one_loss(loss):
     with pytest.raises(ValueError, match=f"^{loss} is no loss of numbers$"):
         score_gradients(loss, SCORES, NUMBERS, NONE)
 
 
-def test_rows_without_labels() -> None:
+def test_rows_without_labels():
     empty = sets_of(np.zeros((4, K)))
     assert not indicators(empty, K).any()
     assert score_gradients("squared", np.zeros((4, K)), empty, NONE).loss_sum == 0.0
 
 
 @pytest.mark.parametrize("rows", [slice(0, N), slice(3, 17), slice(9, 9)])
-def test_slices_of_every_kind(rows: slice) -> None:
+def test_slices_of_every_kind(rows):
     assert np.array_equal(indicators(slice_rows(sets_of(WANTED), rows), K), WANTED[rows].astype(bool))
     assert np.array_equal(slice_rows(CODES, rows), CODES[rows])
     assert np.array_equal(slice_rows(NUMBERS, rows), NUMBERS[rows])
@@ -153,7 +151,7 @@ def test_slices_of_every_kind(rows: slice) -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_rows_without_a_class_have_one_weight(weighted: bool) -> None:
+def test_rows_without_a_class_have_one_weight(weighted):
     own = WEIGHT.astype(np.float32) if weighted else None
     expected = 1.5 * (WEIGHT if weighted else np.ones(N))
     for y in (sets_of(WANTED), NUMBERS):
@@ -167,7 +165,7 @@ def test_rows_without_a_class_have_one_weight(weighted: bool) -> None:
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("target", ["multilabel", "continuous"])
 @pytest.mark.parametrize("folds", [1, 3])
-def test_the_task_sums_every_kind(tmp_path: Path, layout: str, target: str, folds: int) -> None:
+def test_the_task_sums_every_kind(tmp_path, layout, target, folds):
     x, y = (rows_with_labels if target == "multilabel" else rows_with_numbers)(130, 5, 3)
     s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
     stored = sp.csr_matrix(x) if layout == "csr" else x

@@ -12,12 +12,11 @@ NAMES = ["l1", "elasticnet", "l1linf", "sparse-group"]
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rho", [0.0, 0.2, 0.7, 1.0])
 @pytest.mark.parametrize("m", [2, 3, 6, 11])
-def test_no_constant_is_better(name: str, rho: float, m: int) -> None:
+def test_no_constant_is_better(name, rho, m):
     rng, penalty = np.random.default_rng(m), penalty_named(name)
     w = rng.standard_normal((60, m)) * rng.integers(0, 2, (60, m))  # with ties at zero
     w[0] = 0.7
     constants = penalty.best_constants(w, rho)
-    assert constants is not None
     for row, c in zip(w, constants, strict=True):
         own = penalty.value((row - c)[None], rho)
         found = minimize_scalar(
@@ -30,7 +29,7 @@ def test_no_constant_is_better(name: str, rho: float, m: int) -> None:
         assert own <= penalty.value(row[None], rho) + 1e-15
 
 
-def test_a_row_with_its_zeros_in_the_middle_keeps_them() -> None:
+def test_a_row_with_its_zeros_in_the_middle_keeps_them():
     w = np.array([[0.0, 0.0, 3.0, -1.0], [0.0, 2.0, 2.0, 0.0], [-1.0, 0.0, 0.0, 5.0]])
     for name in ("l1", "elasticnet", "sparse-group"):
         constants = penalty_named(name).best_constants(w[:1], 1.0)
@@ -39,5 +38,5 @@ def test_a_row_with_its_zeros_in_the_middle_keeps_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["l2", "l1l2"])
-def test_norms_whose_best_constant_is_the_mean_have_none(name: str) -> None:
+def test_norms_whose_best_constant_is_the_mean_have_none(name):
     assert penalty_named(name).best_constants(np.ones((2, 3)), 0.5) is None

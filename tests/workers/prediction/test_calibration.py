@@ -10,7 +10,7 @@ from distls.workers.prediction.calibration import calibrate, project, replay
 from reference import calibrated as reference
 
 
-def test_powers_stand_side_by_side() -> None:
+def test_powers_stand_side_by_side():
     values = np.array([[2.0, -3.0], [0.5, 1.0]])
     assert powers_of(values, (1, 3)).tolist() == [[2.0, -3.0, 8.0, -27.0], [0.5, 1.0, 0.125, 1.0]]
     assert np.array_equal(powers_of(values, (1, 2, 5))[:, 4:], values**5)
@@ -18,7 +18,7 @@ def test_powers_stand_side_by_side() -> None:
     assert powers_of(values.astype(np.float32), (1, 2)).dtype == np.float32
 
 
-def test_powers_leave_the_predictions_alone() -> None:
+def test_powers_leave_the_predictions_alone():
     values = np.array([[2.0, 3.0]])
     powers_of(values, (1, 2, 3))[...] = 0.0
     assert values.tolist() == [[2.0, 3.0]]
@@ -36,11 +36,11 @@ def test_powers_leave_the_predictions_alone() -> None:
         ([-7.0], [1.0]),
     ],
 )
-def test_known_projections_onto_the_simplex(row: list[float], expected: list[float]) -> None:
+def test_known_projections_onto_the_simplex(row, expected):
     np.testing.assert_allclose(project(np.array([row]), "simplex"), [expected], atol=1e-15)
 
 
-def _closest_by_faces(v: np.ndarray) -> np.ndarray:
+def _closest_by_faces(v):
     """Try every set of coordinates that are not zero: the minimum of |p - v| over each face's plane, if it is in it."""
     best, distance = v, np.inf
     for kept in product([False, True], repeat=len(v)):
@@ -54,7 +54,7 @@ def _closest_by_faces(v: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_the_projection_is_the_closest_point(k: int, scale: float) -> None:
+def test_the_projection_is_the_closest_point(k, scale):
     values = np.random.default_rng(k).standard_normal((40, k)) * scale
     projected = project(values, "simplex")
     np.testing.assert_allclose(projected, [_closest_by_faces(v) for v in values], atol=1e-13)
@@ -63,7 +63,7 @@ def test_the_projection_is_the_closest_point(k: int, scale: float) -> None:
 
 @pytest.mark.parametrize("onto", ["simplex", "cube"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_metamorphic(onto: str, dtype: str) -> None:
+def test_metamorphic(onto, dtype):
     rng = np.random.default_rng(0)
     values = (rng.standard_normal((200, 6)) * 3).astype(dtype)
     values[::7, 2] = values[::7, 4]  # ties
@@ -83,16 +83,16 @@ def test_metamorphic(onto: str, dtype: str) -> None:
     assert np.all(np.square(once - corners).sum(axis=1) <= np.square(values - corners).sum(axis=1) + 1e-5)
 
 
-def test_large_values_lose_no_digits() -> None:
+def test_large_values_lose_no_digits():
     values = np.array([[1e9 + 0.25, 1e9, -1e9]])
     np.testing.assert_allclose(project(values, "simplex"), [[0.625, 0.375, 0.0]], atol=1e-15)
 
 
-def test_the_cube_clips() -> None:
+def test_the_cube_clips():
     assert project(np.array([[-0.5, 0.25, 1.5]]), "cube").tolist() == [[0.0, 0.25, 1.0]]
 
 
-def test_replay_goes_through_the_rounds() -> None:
+def test_replay_goes_through_the_rounds():
     rng = np.random.default_rng(1)
     fits, weights = rng.standard_normal((30, 9)), rng.standard_normal((3, 6, 3))
     expected = np.zeros((30, 3))
@@ -103,7 +103,7 @@ def test_replay_goes_through_the_rounds() -> None:
     assert replay(Basis((1, 2)), "simplex", weights[:0], fits[:, :0]).tolist() == np.zeros((30, 3)).tolist()
 
 
-def test_one_round_is_a_calibration() -> None:
+def test_one_round_is_a_calibration():
     rng = np.random.default_rng(2)
     fits, weights = rng.standard_normal((20, 3)), rng.standard_normal((6, 3))
     expected = calibrate(fits, weights, Basis((1, 2)), "cube")

@@ -1,13 +1,11 @@
 """Scores of models with recipes: the same in pieces of any size, and few rows' columns at a time."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows
 
-from distls.storage.rows import DenseRows, Rows
+from distls.storage.rows import DenseRows
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of, recipe_of
 from distls.workers.prediction import predictor as predictor_module
@@ -18,12 +16,12 @@ from reference import calibrated as reference
 N, D, K, ROUNDS = 57, 8, 3, 4
 
 
-def rows_of(layout: str) -> tuple[np.ndarray, Rows]:
+def rows_of(layout):
     x = sp.random(N, D, density=0.5, random_state=0, format="csr")
     return x.toarray(), as_rows(x.toarray() if layout == "dense" else x)
 
 
-def calibrated() -> LinearPredictor:
+def calibrated():
     rng = np.random.default_rng(1)
     arrays = {"calibration": rng.standard_normal((ROUNDS, 2 * K, K))}
     recipe = {"n_features": D, "calibration": {"powers": [1, 2], "onto": "simplex"}}
@@ -31,7 +29,7 @@ def calibrated() -> LinearPredictor:
     return LinearPredictor(weights, rng.standard_normal(ROUNDS * K), recipe, arrays)
 
 
-def expected_of_calibrated(model: LinearPredictor, x: np.ndarray) -> np.ndarray:
+def expected_of_calibrated(model, x):
     values = np.zeros((len(x), K))
     for t in range(ROUNDS):
         columns = slice(t * K, (t + 1) * K)
@@ -41,14 +39,14 @@ def expected_of_calibrated(model: LinearPredictor, x: np.ndarray) -> np.ndarray:
     return values
 
 
-def stagewise(kind: str) -> LinearPredictor:
+def stagewise(kind):
     rng = np.random.default_rng(2)
     features, arrays = recipe_of(Design(kind, size=5, seed=3, bandwidth=2.0), 3)
     recipe = {"n_features": D, "features": features}
     return LinearPredictor(rng.standard_normal((15, K)), rng.standard_normal(K), recipe, arrays)
 
 
-def viewed(model: LinearPredictor, x: Rows) -> np.ndarray:
+def viewed(model, x):
     rows, weights, intercept = linear_view(model, x)
     assert isinstance(rows, DenseRows)
     assert np.array_equal(weights, np.eye(K))
@@ -56,7 +54,7 @@ def viewed(model: LinearPredictor, x: Rows) -> np.ndarray:
     return rows.values
 
 
-def in_pieces(model: LinearPredictor, x: Rows) -> np.ndarray:
+def in_pieces(model, x):
     found = list(score_pieces(model, x))
     assert [rows.start for rows, _ in found] == [0, *(rows.stop for rows, _ in found[:-1])]
     assert found[-1][0].stop == N
@@ -65,7 +63,7 @@ def in_pieces(model: LinearPredictor, x: Rows) -> np.ndarray:
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("piece_bytes", [8 * 2**20, 1000, 1])
-def test_calibrated_scores(layout: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_scores(layout, piece_bytes, monkeypatch):
     monkeypatch.setattr(predictor_module, "PIECE_BYTES", piece_bytes)
     (x, rows), model = rows_of(layout), calibrated()
     expected = expected_of_calibrated(model, x)
@@ -74,7 +72,7 @@ def test_calibrated_scores(layout: str, piece_bytes: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("kind", ["fourier", "logits"])
-def test_scores_of_random_features(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_random_features(kind, monkeypatch):
     (x, rows), model = rows_of("dense"), stagewise(kind)
     expected = np.tile(model.intercept, (N, 1))
     for stage, design in enumerate(design_of(model.recipe["features"], model.arrays)):
@@ -87,11 +85,11 @@ def test_scores_of_random_features(kind: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("make", [calibrated, lambda: stagewise("fourier")], ids=["cls", "stagewise"])
-def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_at_a_time(make, monkeypatch):
     """No array of rows x columns of the weights is larger than a piece."""
     (_, rows), model, sizes, original = rows_of("dense"), make(), [], np.tile
 
-    def tile(values: np.ndarray, repeats: tuple[int, int]) -> np.ndarray:
+    def tile(values, repeats):
         out = original(values, repeats)
         sizes.append(out.nbytes)
         return out
@@ -103,7 +101,7 @@ def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sizes) >= N * K * 8 // 960
 
 
-def test_scores_of_a_plain_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_a_plain_model_in_pieces(monkeypatch):
     rng = np.random.default_rng(4)
     model = LinearPredictor(rng.standard_normal((D, K)), rng.standard_normal(K))
     monkeypatch.setattr(predictor_module, "PIECE_BYTES", 200)
@@ -115,19 +113,19 @@ def test_scores_of_a_plain_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
         assert linear_view(model, rows)[0] is rows
 
 
-def test_a_model_without_rounds_predicts_nothing() -> None:
+def test_a_model_without_rounds_predicts_nothing():
     empty = LinearPredictor(
         np.empty((D, 0)), np.empty(0), calibrated().recipe, {"calibration": np.empty((0, 2 * K, K))}
     )
     assert not viewed(empty, rows_of("dense")[1]).any()
 
 
-def test_no_rows() -> None:
+def test_no_rows():
     assert viewed(calibrated(), DenseRows(np.empty((0, D)))).shape == (0, K)
     assert viewed(stagewise("fourier"), DenseRows(np.empty((0, D)))).shape == (0, K)
 
 
-def test_single_precision_fits_are_calibrated_in_double() -> None:
+def test_single_precision_fits_are_calibrated_in_double():
     model = calibrated()
     single = LinearPredictor(
         model.coefficients.astype(np.float32), model.intercept, model.recipe, model.arrays
@@ -141,7 +139,7 @@ def test_single_precision_fits_are_calibrated_in_double() -> None:
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("columns", [[], [0], [1, D - 1]])
-def test_features_without_weights_are_left_out(layout: str, columns: list[int]) -> None:
+def test_features_without_weights_are_left_out(layout, columns):
     (x, given), rng = rows_of(layout), np.random.default_rng(5)
     weights, intercept = rng.standard_normal((len(columns), K)), rng.standard_normal(K)
     few = LinearPredictor(weights, intercept, columns=np.array(columns, np.int64))

@@ -129,7 +129,7 @@ def test_shares_of_a_pass_are_even(n_rounds):
     assert max(counts) - min(counts) <= 1
 
 
-def test_without_shuffle_blocks_come_by_number_in_every_pass() -> None:
+def test_without_shuffle_blocks_come_by_number_in_every_pass():
     lanes = [(0, 3, 4, 6), (1, 2, 5)]
     for pass_index in range(3):
         work = [round_of_pass(lanes, 2, pass_index, range(r, r + 1), 9, shuffle=False) for r in range(2)]

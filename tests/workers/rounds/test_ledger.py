@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from distls.training.fitting import fit
 from distls.workers.rounds.ledger import Ledger
 
 
-def filled() -> Ledger:
+def filled():
     return Ledger([0, 2], 30, 100, 7, 0.5, 0.25, {"a": 1.0, "b": 2.0}, {"a": 10, "b": 20})
 
 
-def test_merging_adds_costs_and_keeps_the_highest_peaks() -> None:
+def test_merging_adds_costs_and_keeps_the_highest_peaks():
     other = Ledger([1], 12, 50, 3, 1.0, 2.0, {"b": 0.5, "c": 4.0}, {"b": 15, "c": 5})
     both = filled().merge(other)
     assert both == Ledger(
@@ -28,7 +27,7 @@ def test_merging_adds_costs_and_keeps_the_highest_peaks() -> None:
     )
 
 
-def test_merging_forgets_no_field() -> None:
+def test_merging_forgets_no_field():
     merged, empty = filled().merge(Ledger()), Ledger()
     assert merged == filled()
     assert all(getattr(merged, f.name) != getattr(empty, f.name) for f in fields(Ledger))
@@ -39,7 +38,7 @@ def test_merging_forgets_no_field() -> None:
     [([0, 1], 30), ([0, 1, 1], 30), ([0, 1, 2, 2], 30), ([0, 1, 3], 30), ([0, 1, 2], 29), ([0, 1, 2], 31)],
     ids=["missing", "twice for another", "twice", "another", "a row missing", "a row twice"],
 )
-def test_what_is_not_covered_exactly_once_is_refused(blocks: list[int], n_rows: int) -> None:
+def test_what_is_not_covered_exactly_once_is_refused(blocks, n_rows):
     Ledger([2, 0, 1], 30).check_cover(range(3), 30)
     expected = (
         f"a round covered {len(blocks)} partitions and {n_rows} rows instead of 3 and 30; resume the run"
@@ -49,7 +48,7 @@ def test_what_is_not_covered_exactly_once_is_refused(blocks: list[int], n_rows: 
     assert str(caught.value) == expected
 
 
-def test_the_check_does_not_depend_on_assertions() -> None:
+def test_the_check_does_not_depend_on_assertions():
     code = "from distls.workers.rounds.ledger import Ledger; Ledger([0], 5).check_cover([0], 6)"
     ran = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
@@ -59,11 +58,11 @@ def test_the_check_does_not_depend_on_assertions() -> None:
 class Forgetful(SerialExecutor):
     """Loses a partition from the results of tasks of one name."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task):
         super().__init__()
         self.task = task
 
-    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+    def reduce(self, function, items, **options):
         result = super().reduce(function, items, **options)
         if type(function).__name__ != self.task:
             return result
@@ -74,7 +73,7 @@ class Forgetful(SerialExecutor):
     ("method", "task"),
     [("sgd", "TrainTask"), ("gls", "PointTask"), ("stagewise", "BlockTask"), ("sgd", "GradientTask")],
 )
-def test_every_round_is_checked(tmp_path: Any, method: str, task: str) -> None:
+def test_every_round_is_checked(tmp_path, method, task):
     x, y = labelled_rows(60, 8, 3)
     data = write_dataset(tmp_path / "data", x, y, partition_rows=20)
     params = {"link": "softmax"} if method == "gls" else {}
@@ -82,7 +81,7 @@ def test_every_round_is_checked(tmp_path: Any, method: str, task: str) -> None:
         fit(method, data, params=params, passes=2, executor=Forgetful(task))
 
 
-def test_every_evaluation_is_checked(tmp_path: Any) -> None:
+def test_every_evaluation_is_checked(tmp_path):
     x, y = labelled_rows(60, 8, 3)
     data = write_dataset(tmp_path / "data", x, np.asarray(y), partition_rows=20)
     model = fit("sgd", data, passes=1).model

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any
 
 import pytest
 import threadpoolctl
@@ -13,18 +12,18 @@ import threadpoolctl
 from distls.workers.runtime.process import single_threaded_blas, task_settings
 
 
-def _threads() -> int:
+def _threads():
     return int(threadpoolctl.ThreadpoolController().select(user_api="blas").info()[0]["num_threads"])
 
 
-def _task(begun: Event, end: Event) -> None:
+def _task(begun, end):
     with task_settings(), single_threaded_blas():
         begun.set()
         end.wait(10)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_last_task_gives_the_threads_back(first: int) -> None:
+def test_the_last_task_gives_the_threads_back(first):
     begun, ends = [Event(), Event()], [Event(), Event()]
     with threadpoolctl.threadpool_limits(2, user_api="blas"), ThreadPoolExecutor() as pool:
         users = _threads()  # two, if BLAS has as many
@@ -36,14 +35,14 @@ def test_the_last_task_gives_the_threads_back(first: int) -> None:
             assert _threads() == within
 
 
-def _child(queue: Any) -> None:
+def _child(queue):
     before = _threads()
     with single_threaded_blas():
         queue.put((before, _threads()))
     queue.put(_threads())
 
 
-def test_a_forked_child_has_no_tasks_but_its_own() -> None:
+def test_a_forked_child_has_no_tasks_but_its_own():
     context, begun, end = multiprocessing.get_context("fork"), Event(), Event()
     queue = context.SimpleQueue()
     with threadpoolctl.threadpool_limits(2, user_api="blas"), ThreadPoolExecutor() as pool:
@@ -68,7 +67,7 @@ with threadpoolctl.threadpool_limits(2, user_api="blas"), single_threaded_blas()
 """
 
 
-def test_a_library_that_is_loaded_later_is_limited_too() -> None:
+def test_a_library_that_is_loaded_later_is_limited_too():
     """SciPy's BLAS, which is loaded with what makes Grams: an evaluation before a fit changed its bits."""
     ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True, check=True)
     assert ended.stdout == "{1}\n"

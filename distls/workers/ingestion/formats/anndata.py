@@ -1,7 +1,5 @@
 """AnnData stores: blocks of rows of X with a column of labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Array files, IDX (.gz), npy, npz and scipy CSR npz, in blocks of rows; no file is loaded whole."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

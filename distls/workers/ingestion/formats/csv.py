@@ -1,7 +1,5 @@
 """Separated text (CSV, TSV) to batches of row records: runs the kernel, converts and explains what it cannot."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

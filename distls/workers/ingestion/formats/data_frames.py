@@ -1,7 +1,5 @@
 """Data frames in memory (pandas, polars, Arrow, a mapping of columns) to rows, through those of Parquet."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

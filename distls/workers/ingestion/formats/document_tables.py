@@ -1,7 +1,5 @@
 """Documents in a column of a table, CSV or Parquet, to batches of row records."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -4,8 +4,6 @@ A line is ``LABEL<TAB>DOCUMENT``, ``__label__NAME DOCUMENT`` as of fastText, a d
 named fields.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Arrays in memory, and rows that are computed when read, in blocks of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Values of mixed tables to features: dates, numbers as text, sets of categories, hashed categories, documents."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import datetime

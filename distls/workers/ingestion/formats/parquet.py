@@ -1,7 +1,5 @@
 """Row groups of Parquet files to blocks of rows: numbers, texts as categories, lists as sparse or dense rows."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sys

@@ -1,7 +1,5 @@
 """Parquet files, and data frames in their place: columns with their types, and row groups as record batches."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import io

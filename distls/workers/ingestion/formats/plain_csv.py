@@ -1,7 +1,5 @@
 """Separated text read by Arrow, many times as fast as Python's reader, as far as both read the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

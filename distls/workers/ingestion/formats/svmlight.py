@@ -1,7 +1,5 @@
 """Svmlight text to batches of row records: runs the kernel, and finds the rule that a refused token breaks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Columns of a table and their features: one for a number, one for each value of a category."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Records of mixed tables, in separated text or JSON lines, as the record batches that Parquet files have."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

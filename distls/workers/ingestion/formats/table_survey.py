@@ -1,7 +1,5 @@
 """Survey of the columns of a table that is read as record batches: values of categories, widths, words."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Rows are ``[label] [importance] [base] [tag]|namespace[:scale] name[:value] ... 
 columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numbers themselves.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Short names for the arrays of parsers and their kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

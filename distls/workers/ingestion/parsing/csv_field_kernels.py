@@ -4,8 +4,6 @@ Fields are those of RFC 4180; blanks around an unquoted field are not part of it
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ answers. Text is followed by `PADDING` newlines.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ can change a bit.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ to token: a loop over the digits mispredicts a branch at each end.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

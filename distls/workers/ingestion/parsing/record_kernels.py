@@ -11,8 +11,6 @@ weight (float32) and the ranks that a split needs, where there are any.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Row records with other labels: copies of those that are kept (see `record_kernels` for their layout)."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,8 +1,6 @@
 """The columns of which float32, or float64, does not keep the values: different ones may become equal."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ first offending token and `workers/ingestion/formats/svmlight.py` explains it. T
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

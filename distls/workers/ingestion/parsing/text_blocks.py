@@ -1,7 +1,5 @@
 """Text sources as blocks of whole lines: byte ranges of plain files, streams of compressed ones."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import contextlib

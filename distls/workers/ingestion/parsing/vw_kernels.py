@@ -5,8 +5,6 @@ token and `workers/ingestion/formats/vw.py` explains it. Text is followed by `PA
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

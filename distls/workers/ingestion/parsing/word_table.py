@@ -1,7 +1,5 @@
 """The growing hash table in which the parser of separated text looks words up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,8 +1,6 @@
 """A hash table from words of a text to values: categories, labels, the values of a column."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

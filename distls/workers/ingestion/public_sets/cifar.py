@@ -1,7 +1,5 @@
 """The binary batches of CIFAR-10 and CIFAR-100: of each picture its labels and its pixels, a byte each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ label, its address the id. XML is read as a stream by expat; files with a docume
 entities, are refused, and nothing that they name is opened.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sets of labels in memory: several for a row, or none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -6,8 +6,6 @@ is that number, even among words, so that ``7``, ``7.0`` and ``+7`` are one clas
 with leading zeros or more than 15 digits (16 up to 2**53), are words: they are mostly codes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -1,7 +1,5 @@
 """Ids of rows that are lines of text, cut out of the lines once they are parsed."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Refused tokens in messages, and the rules about numbers that they break."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Convert blocks of an array source to batches of row records, and check them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 A line-oriented text format has a parser of blocks of whole lines, any other a function that yields blocks of rows.
 """
 
-from __future__ import annotations
-
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Input and output of every reader: shared options, progress, batches of records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Blocks of rows as arrays, the output of readers of all formats but text."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Vector operations of the second-order methods: a loop sums or writes, never both."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 from distls.workers.compilation.jit import elementwise, helper
 from distls.workers.linear_algebra.score_kernels import row_scores
 

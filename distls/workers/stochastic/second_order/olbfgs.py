@@ -12,8 +12,6 @@ skipped. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 What they do to a row is in `distls.workers.stochastic.second_order.sgdqn_kernels`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -26,8 +26,6 @@ mean curvature over tau as in Equation 2. An intercept, which the paper has not,
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Rows that tests of working sets have in common."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +7,7 @@ from helpers import labelled_rows
 
 
 @pytest.fixture(scope="module", params=["csr", "dense"])
-def weighted_rows(request: pytest.FixtureRequest) -> tuple[Any, np.ndarray, np.ndarray]:
+def weighted_rows(request):
     """Return 300 rows with 40 features, five of them with means, their 3 classes, and their unequal weights."""
     x, y = labelled_rows(300, 40, 3)
     full = np.asarray(x.todense())

@@ -3,14 +3,13 @@
 import json
 import shutil
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import Rounds, SolverContract
-from helpers import labelled_rows, write_dataset
+from contract import Rounds, StoredContract
+from helpers import labelled_rows, stored_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
@@ -39,21 +38,17 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 
 
-class TestContract(SolverContract):
+class TestContract(StoredContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
+    params = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "algorithm": "sweeps"}
     passes = 20  # active sweeps count too
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
+    shard_size = 2000
 
 
 @pytest.mark.slow
-class TestContractOfConstantSteps(SolverContract):
+class TestContractOfConstantSteps(StoredContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-2,
         "lanes": 3,
         "step": "constant",
@@ -62,22 +57,12 @@ class TestContractOfConstantSteps(SolverContract):
         "tau": 0.0,
     }
     passes = 20
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y, shard_size=2000)
+    dense = True
+    shard_size = 2000
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """300 rows, 40 features in 12 shards, 4 classes; and the same as arrays."""
-    x, y = labelled_rows(300, 40, 4)
-    return (
-        write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, shard_size=2000),
-        np.asarray(x.todense(), float),
-        y,
-    )
+# 300 rows, 40 features in 12 shards, 4 classes; and the same as arrays.
+small = stored_rows(300, 40, 4, arrays=True, shard_size=2000)
 
 
 def fitted(dataset, passes=1000.0, **params):
@@ -499,15 +484,11 @@ def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
 
 
 @pytest.mark.slow
-class TestContractOfDebiasing(SolverContract):
+class TestContractOfDebiasing(StoredContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
+    params = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
     passes = 20
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
+    shard_size = 2000
 
 
 @pytest.mark.fast_cases("multiclass_squared_hinge-1")

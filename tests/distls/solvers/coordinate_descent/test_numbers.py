@@ -1,8 +1,5 @@
 """Block coordinate descent and proximal steps on numbers: the lasso, its kin of several numbers, and their contract."""
 
-from pathlib import Path
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,24 +7,23 @@ from contract import SolverContract
 from sklearn import linear_model
 
 from distls import add_columns, fit, ingest
-from distls.storage.dataset.dataset import Dataset
 
 N_FEATURES = 40
-PENALTIES: dict[str, dict[str, Any]] = {
+PENALTIES = {
     "Lasso": {"penalty": "l1"},
     "MultiTaskLasso": {"penalty": "l1l2"},
     "ElasticNet": {"penalty": "elasticnet", "l1_ratio": 0.3},
 }
 
 
-def rows(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(n_rows):
     """Rows with means and zeros, and three numbers that four of the features make."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((n_rows, N_FEATURES)) + 0.3) * (rng.random((n_rows, N_FEATURES)) < 0.7)
     return x, x[:, :4] @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((n_rows, 3)) + 2.0
 
 
-def stored(path: Path, x: Any, y: np.ndarray, **options: Any) -> Dataset:
+def stored(path, x, y, **options):
     """Write a dataset with several partitions and column shards."""
     given = {"target": "continuous", "dtype": "float64", "partition_size": 8000, **options}
     ingest(x, path, y=y, executor="serial", **given)
@@ -36,9 +32,9 @@ def stored(path: Path, x: Any, y: np.ndarray, **options: Any) -> Dataset:
 
 class TestContract(SolverContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
     passes = 4
-    random: ClassVar[bool] = False
+    random = False
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
@@ -51,9 +47,7 @@ class TestContract(SolverContract):
 )
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.fast_cases("dense-bcd-own0-Lasso", "csr-bcd-own0-Multi")
-def test_the_optimum_is_that_of_scikit_learn(
-    tmp_path: Path, storage: str, method: str, own: dict[str, Any], kind: str
-) -> None:
+def test_the_optimum_is_that_of_scikit_learn(tmp_path, storage, method, own, kind):
     x, y = rows(300)
     y = y if kind == "MultiTaskLasso" else y[:, 0]
     weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
@@ -81,7 +75,7 @@ def test_the_optimum_is_that_of_scikit_learn(
     assert found.record["certificate"]["value"] < 1e-6
 
 
-def test_a_path_of_the_lasso_begins_at_zero(tmp_path: Path) -> None:
+def test_a_path_of_the_lasso_begins_at_zero(tmp_path):
     x, y = rows(300)
     dataset = stored(tmp_path / "d", x, y[:, 0])
     fit("bcd", dataset, tmp_path / "run", params={"alpha": "path", "alphas": 4, "penalty": "l1"})

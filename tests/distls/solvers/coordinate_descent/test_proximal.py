@@ -2,13 +2,11 @@
 
 import json
 import pickle
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import Rounds, SolverContract
-from helpers import labelled_rows, write_dataset
+from contract import Rounds, SolverContract, StoredContract
+from helpers import labelled_rows, stored_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -64,39 +62,31 @@ class _Deterministic(SolverContract):
 
 class TestLineSearch(_Deterministic):
     method = "fista"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "fit_intercept": True}
+    params = {"alpha": 1e-2, "tau": 0.0, "fit_intercept": True}
     passes = 7
 
 
 @pytest.mark.slow
-class TestConstantSteps(_Deterministic):
+class TestConstantSteps(_Deterministic, StoredContract):
     """The norm of Sigma takes some of the reads."""
 
     method = "fista"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-2, "tau": 0.0, "step": "constant", "loss": "softmax", "class_weight": "balanced", "lanes": 3,
         "dtype": "float32",
     }  # fmt: skip
     passes = 24
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", np.asarray(x.todense()), y)
+    dense = True
 
 
 class TestSpectralSteps(_Deterministic):
     method = "sparsa"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}
+    params = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}
     passes = 7
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays."""
-    x, y = labelled_rows(300, 40, 4)
-    dataset = write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, shard_size=2000)
-    return dataset, np.asarray(x.todense(), float), y
+# 300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays.
+small = stored_rows(300, 40, 4, arrays=True, shard_size=2000)
 
 
 def fitted(method, dataset, passes=1000.0, **params):
@@ -260,7 +250,7 @@ def test_steps_that_are_too_long_diverge(small, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
-def test_a_round_is_a_read(small, tmp_path: Path, method):
+def test_a_round_is_a_read(small, tmp_path, method):
     fit(method, small[0], tmp_path / "run", params={"tau": 0}, passes=6)
     rounds = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert [each["passes"] for each in rounds] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]

@@ -1,38 +1,30 @@
 """Rows of weights less their best constant: the same optimum in fewer rounds."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from contract import Rounds
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, stored_rows
 
 from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
-from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit
 from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(
-        tmp_path_factory.mktemp("data") / "train", *labelled_rows(330, 40, 4), shard_size=2000
-    )
+dataset = stored_rows(330, 40, 4, shard_size=2000)
 
 
-def _without(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without(monkeypatch):
     """Start fits whose rows are not recentred."""
     begin = BlockCoordinateDescent.init
 
-    def init(self: BlockCoordinateDescent) -> BcdState:
+    def init(self):
         state = begin(self)
         return BcdState(weights=state.weights, intercept=state.intercept)
 
     monkeypatch.setattr(BlockCoordinateDescent, "init", init)
 
 
-PROBLEM: dict[str, Any] = {
+PROBLEM = {
     "penalty": "sparse-group",
     "alpha": 5e-3,
     "tau": 0,
@@ -41,7 +33,7 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
+def _objectives(dataset, p):
     kept = Rounds()
     params = {**PROBLEM, "loss": p.loss, "penalty": p.penalty, "alpha": p.alpha}
     fit("bcd", dataset, params=params, passes=40, eval_every=0, callbacks=[kept])
@@ -51,9 +43,7 @@ def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
 @pytest.mark.fast_cases("l1-multiclass")
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1linf", "sparse-group"])
-def test_the_same_optimum_and_never_further_from_it(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, loss: str, penalty: str
-) -> None:
+def test_the_same_optimum_and_never_further_from_it(dataset, monkeypatch, loss, penalty):
     x, y = labelled_rows(330, 40, 4)
     p = bcd.Problem(x.toarray().astype(float), y, 4, loss=loss, penalty=penalty, alpha=5e-3)
     now = _objectives(dataset, p)
@@ -67,7 +57,7 @@ def test_the_same_optimum_and_never_further_from_it(
     assert now[-1] <= 1e-7
 
 
-def test_every_row_is_left_at_its_best_constant(dataset: Dataset) -> None:
+def test_every_row_is_left_at_its_best_constant(dataset):
     params = {**PROBLEM, "loss": "softmax"}
     w = fit("bcd", dataset, params=params, passes=3, eval_every=0).model.weights
     w = w[w.any(axis=1)]
@@ -75,9 +65,7 @@ def test_every_row_is_left_at_its_best_constant(dataset: Dataset) -> None:
 
 
 @pytest.mark.slow
-def test_losses_that_feel_a_constant_and_the_papers_algorithm_are_left_alone(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_that_feel_a_constant_and_the_papers_algorithm_are_left_alone(dataset, monkeypatch):
     settings = [{"loss": "multitask_squared_hinge"}, {"loss": "softmax", "active_sweeps": 0}]
     now = [fit("bcd", dataset, params={**PROBLEM, **own}, passes=3, eval_every=0) for own in settings]
     _without(monkeypatch)

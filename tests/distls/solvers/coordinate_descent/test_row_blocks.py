@@ -1,12 +1,11 @@
 """Rounds that keep no number of a row: the optimum of working sets, chosen where the rows do not fit."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pytest
-from contract import SolverContract
+from contract import StoredContract
 from helpers import labelled_rows, write_dataset
 
 from distls import ingest
@@ -15,10 +14,11 @@ from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
+from distls.reporting.run_page import render_report
+from distls.reporting.run_report import make_report
 from distls.solvers.coordinate_descent import row_blocks
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
@@ -31,16 +31,11 @@ BY_ROWS = {"algorithm": "row-blocks"}
 
 
 @pytest.mark.slow
-class TestContract(SolverContract):
+class TestContract(StoredContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {**BY_ROWS, "alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    params = {**BY_ROWS, "alpha": 1e-2, "lanes": 5, "tau": 0.0}
     passes = 9
-    random: ClassVar[bool] = False
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+    random = False
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +46,7 @@ def small(weighted_rows, tmp_path_factory):
     return write_dataset(path, x, y, sample_weight=weight, partition_rows=70, shard_size=2000)
 
 
-def both(dataset: Dataset, rtol: float = 1e-9, **params: Any) -> tuple[Any, Any]:
+def both(dataset, rtol=1e-9, **params):
     """Return the results of a descent in memory and of one by rows."""
     asked = {"rtol": rtol, "passes": 60}
     return (
@@ -128,9 +123,11 @@ def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
     assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
     assert not limit_lines(done), "more passes would not help"
+    report = make_report(tmp_path / "run")
+    assert "ended for the reason that its note gives (MAX_PASSES)" in render_report(report)
 
 
-def solver_of(dataset: Dataset, n_rows: int, limit: int, **given: Any) -> BlockCoordinateDescent:
+def solver_of(dataset, n_rows, limit, **given):
     """Return the solver for so many rows like those of a data set, in partitions of 16 MiB, in workers of a limit."""
     chosen = method_named("bcd")
     params = chosen.resolve(given)

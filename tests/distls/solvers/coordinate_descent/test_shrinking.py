@@ -1,7 +1,5 @@
 """Shrinking: columns that are far from getting weights are skipped, and swept again before the fit ends."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ from contract import Rounds
 from helpers import labelled_rows, write_dataset
 
 from distls.solvers.coordinate_descent.bcd_round import RoundSetting
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
@@ -22,32 +19,30 @@ D, K = 60, 4
 PLAIN = {"alpha": 2e-2, "fit_intercept": False}
 
 
-def rows() -> tuple[Any, Any]:
+def rows():
     return labelled_rows(330, D, K)
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows(), shard_size=2000)
 
 
-def _fit(dataset: Dataset, **params: Any) -> tuple[Any, Rounds]:
+def _fit(dataset, **params):
     kept = Rounds()
     given = {**PLAIN, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
     return fit("bcd", dataset, params=given, passes=300, eval_every=0, callbacks=[kept]), kept
 
 
-def shrunk_sweeps(
-    p: bcd.Problem, order_of: Callable[[int, np.ndarray[Any, Any]], list[int]], tau: float, most: int
-) -> tuple[list[Array], list[int]]:
+def shrunk_sweeps(p, order_of, tau, most):
     """Yuan et al. 2010, section 4.1.3, with blocks in place of weights, as section 5.2.4 says: W and blocks left out.
 
     Zero blocks with |G_j| < alpha - M are left out, M the largest violation of the sweep before; once the sum of the
     violations of the others is small all come back, and a sweep over all decides.
     """
     w, idle, largest, first = np.zeros((D, K)), np.zeros(D, bool), np.inf, None
-    out: list[Array] = []
-    left: list[int] = []
+    out = []
+    left = []
     for number in range(most):
         left.append(int(idle.sum()))
         w, z, violations, marked = w.copy(), p.x @ w, [0.0], idle.copy()
@@ -70,12 +65,12 @@ def shrunk_sweeps(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
-def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
+def test_one_lane_is_yuan_s_shrinking(dataset, loss):
     x, y = rows()
     p, shards = bcd.Problem(x.toarray().astype(float), y, K, loss=loss, alpha=2e-2), dataset.columns
 
-    def order(number: int, swept: np.ndarray[Any, Any]) -> list[int]:
-        out: list[int] = []
+    def order(number, swept):
+        out = []
         for place in rng(0, Purpose.BLOCKS, number, 0, 0).permutation(len(shards)):
             first, stop = shards.first[place : place + 2]
             mine = swept[(swept >= first) & (swept < stop)]
@@ -94,9 +89,7 @@ def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
 @pytest.mark.fast_cases("1-l1$", "3-l1l2")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "elasticnet", "sparse-group", "l1linf"])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(
-    dataset: Dataset, penalty: str, lanes: int
-) -> None:
+def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(dataset, penalty, lanes):
     x, y = rows()
     p = bcd.Problem(x.toarray().astype(float), y, K, penalty=penalty, alpha=2e-2)
     kept = _fit(dataset, penalty=penalty, lanes=lanes, tau=1e-7)
@@ -109,7 +102,7 @@ def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(
     assert kept[1].each("skipped")[-1] == 0
 
 
-def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_skipped_too_early_comes_back(dataset, monkeypatch):
     # every column that is zero after its second sweep is skipped
     monkeypatch.setattr(RoundSetting, "_idle_below", lambda self, state: 0.0 if state.largest < 0.0 else 2e-2)
     result, kept = _fit(dataset, tau=1e-7)
@@ -121,7 +114,7 @@ def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: py
     assert values[0] == pytest.approx(values[1], rel=1e-7)
 
 
-def test_a_stopped_fit_goes_on_with_the_same_columns(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_stopped_fit_goes_on_with_the_same_columns(dataset, tmp_path):
     params = {**PLAIN, "lanes": 3, "shrink": True, "tau": 1e-6}
     whole = fit("bcd", dataset, params=params, passes=300, eval_every=0)
     with interrupted():
@@ -138,6 +131,6 @@ def test_a_stopped_fit_goes_on_with_the_same_columns(dataset: Dataset, tmp_path:
     np.testing.assert_array_equal(whole.model.weights, again.model.weights)
 
 
-def test_without_an_end_there_is_no_shrinking(dataset: Dataset) -> None:
+def test_without_an_end_there_is_no_shrinking(dataset):
     with pytest.raises(ParameterError, match="shrink needs tau > 0"):
         _fit(dataset, tau=0)

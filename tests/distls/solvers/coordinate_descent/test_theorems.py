@@ -2,8 +2,6 @@
 descends; and its claim that one try of the line search usually suffices."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +12,12 @@ from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHing
 from reference import bcd
 
 
-def _gradient(x: bcd.Array, y: bcd.Array, m: int, w: bcd.Array) -> bcd.Array:
+def _gradient(x, y, m, w):
     return bcd.gradient(bcd.Problem(x, y, m), w)
 
 
 @pytest.mark.parametrize("m", [2, 3, 10])
-def test_k_j_bounds_the_gradient_and_2m_is_attained(m: int) -> None:
+def test_k_j_bounds_the_gradient_and_2m_is_attained(m):
     """|G_j(W) - G_j(W')| <= 2m/n sum x^2 |W_j - W'_j|; the printed 4(m-1)/n is 2(m-1)/m times that."""
     rng = np.random.default_rng(m)
     x, y = rng.standard_normal((40, 1)), rng.integers(0, m, 40)
@@ -40,12 +38,12 @@ def test_k_j_bounds_the_gradient_and_2m_is_attained(m: int) -> None:
 
 
 @pytest.mark.parametrize("step", ["line-search", "constant"])
-def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path: Path, step: str) -> None:
+def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path, step):
     dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 40, 4), shard_size=2000)
     given = {"alpha": 1e-3, "step": step}
     result = fit("bcd", dataset, tmp_path / "r", params=given, as_published=True, passes=30, eval_every=1)
     lines = (result.run / "events.jsonl").read_text().splitlines()
-    events: list[dict[str, Any]] = [event for event in map(json.loads, lines) if "objective" in event]
+    events = [event for event in map(json.loads, lines) if "objective" in event]
     objectives = [event["objective"] for event in events]
     assert len(objectives) > 5
     assert (np.diff(objectives) <= 1e-14).all()
@@ -53,7 +51,7 @@ def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path: Path, ste
     assert sum(event["details"]["tries"] for event in events) <= 1.01 * moved
 
 
-def test_with_a_quarter_of_k_j_the_objective_rises() -> None:
+def test_with_a_quarter_of_k_j_the_objective_rises():
     """K_j is no more than it has to be: rows of one class on both sides of zero, whose losses are quadratic there."""
     m = 5
     p = bcd.Problem(np.array([[1.0], [-1.0]]), np.zeros(2, int), m, alpha=0.0)

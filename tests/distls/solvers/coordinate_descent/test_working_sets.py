@@ -1,17 +1,14 @@
 """Working sets: the optimum of the paper's sweeps and of independent programs, with a certificate in every round."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import StoredContract
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression
 
 from distls import ingest
 from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows
@@ -33,16 +30,12 @@ LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "elasticnet", "l1linf", "sparse-group"]
 
 
-class TestContract(SolverContract):
+class TestContract(StoredContract):
     method = "bcd"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
+    params = {"alpha": 1e-2, "lanes": 5, "tau": 0.0, "fit_intercept": True}
     passes = 5
-    random: ClassVar[bool] = False
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory):
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, shard_size=2000)
+    random = False
+    shard_size = 2000
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +47,13 @@ def small(weighted_rows, tmp_path_factory):
     )
 
 
-def records_of(dataset: Dataset, rtol: float = 1e-10, **params: Any) -> tuple[Any, list[dict[str, Any]]]:
+def records_of(dataset, rtol=1e-10, **params):
     kept = History()
     result = fit("bcd", dataset, params=params, rtol=rtol, passes=60, callbacks=[kept])
     return result, kept.records
 
 
-def sweeps_of(dataset: Dataset, **params: Any) -> float:
+def sweeps_of(dataset, **params):
     """Return the optimum that the paper's sweeps find."""
     asked = {**params, "algorithm": "sweeps", "lanes": 1, "tau": 1e-10}
     return float(fit("bcd", dataset, params=asked, passes=600).record["objective"])
@@ -180,7 +173,7 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
     monkeypatch.setattr(violation_task, "products_of", multiplied)
     strengths = {"alpha": "path", "alphas": "1e-2:8e-3:6e-3"}
 
-    def path(name: str) -> tuple[list[str], int]:
+    def path(name):
         products.clear()
         fit("bcd", small, tmp_path / name, params=strengths, rtol=1e-6)
         children = sorted((tmp_path / name / "children").iterdir())
@@ -219,7 +212,7 @@ def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch
         kept_gram, "_multiply", lambda *given: (multiplied.append(given[2]), multiply(*given))
     )
 
-    def path() -> tuple[str, int]:
+    def path():
         multiplied.clear()
         return fit("bcd", dataset, params=params, rtol=1e-6).model.sha256, sum(multiplied)
 

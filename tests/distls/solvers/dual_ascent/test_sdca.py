@@ -32,7 +32,7 @@ class TestSoftmax(SolverContract):
     """Two lanes and several rounds a pass, as by default."""
 
     method = "sdca"
-    params = {"alpha": 1e-3}  # noqa: RUF012
+    params = {"alpha": 1e-3}
     passes = 3
 
 
@@ -41,7 +41,7 @@ class TestHinge(SolverContract):
     """Three lanes, an intercept, elastic net and class weights in float64."""
 
     method = "sdca"
-    params = {  # noqa: RUF012
+    params = {
         "loss": "hinge", "alpha": 1e-2, "lanes": 3, "rounds": 3, "penalty": "elasticnet", "l1_ratio": 0.2,
         "fit_intercept": True, "class_weight": "balanced", "dtype": "float64",
     }  # fmt: skip

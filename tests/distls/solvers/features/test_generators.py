@@ -1,9 +1,6 @@
 """GEN's preparations: principal components, bandwidth, masks and orders, by any executor and from any layout."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ import scipy.sparse as sp
 from helpers import write_dataset
 
 from distls.execution.dask.local_cluster import start_local
-from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.problem import Problem
@@ -20,30 +16,23 @@ from distls.solvers.features import generator_parameters, generators
 from distls.storage.errors import ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import fit_task as masks
-from distls.workers.features.design import Design, blocks
+from distls.workers.features.design import blocks
 from distls.workers.rounds.task import Needs
 
 N, D = 600, 20
-PARAMS: dict[str, Any] = {"features": "fourier", "block_size": 32, "stages": 3}
+PARAMS = {"features": "fourier", "block_size": 32, "stages": 3}
 EXECUTOR = SerialExecutor()
 _NO_ORDER = np.empty(0, np.int64)
 
 
-def _rows(n: int = N, d: int = D) -> np.ndarray:
+def _rows(n=N, d=D):
     rng = np.random.default_rng(0)
     scales = 3.0 / (1 + np.arange(d))
     x = rng.standard_normal((n, d)) * scales @ np.linalg.qr(rng.standard_normal((d, d)))[0]
     return np.where(rng.random((n, d)) < 0.6, x + 0.5, 0).astype(np.float32)
 
 
-def _reader(
-    path: Path,
-    x: Any,
-    *,
-    lanes: int | None = None,
-    partition_rows: int = 90,
-    weight: np.ndarray | None = None,
-) -> BlockReader:
+def _reader(path, x, *, lanes=None, partition_rows=90, weight=None):
     y = np.arange(x.shape[0], dtype=np.int32) % 3
     dataset = write_dataset(path, x, y, partition_rows=partition_rows, sample_weight=weight)
     params = {"loss": "squared", "alpha": 1e-3, "fit_intercept": True, "dtype": "float32"}
@@ -52,11 +41,11 @@ def _reader(
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> BlockReader:
+def reader(tmp_path):
     return _reader(tmp_path / "data", _rows())
 
 
-def _values(design: Design, x: np.ndarray) -> np.ndarray:
+def _values(design, x):
     pieces = blocks(design, DenseRows(x), np.dtype(np.float64))
     return np.concatenate([piece.values.copy() for _, piece in pieces])
 
@@ -65,7 +54,7 @@ def _values(design: Design, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_principal_components(tmp_path: Path, sparse: bool) -> None:
+def test_principal_components(tmp_path, sparse):
     x = _rows()
     reader = _reader(tmp_path / "data", sp.csr_matrix(x) if sparse else x)
     found = generators.principal_components(reader, EXECUTOR, 6)
@@ -78,7 +67,7 @@ def test_principal_components(tmp_path: Path, sparse: bool) -> None:
     np.testing.assert_allclose(found.components.T @ found.components, np.eye(6), atol=1e-12)
 
 
-def test_principal_components_count_weights(tmp_path: Path) -> None:
+def test_principal_components_count_weights(tmp_path):
     x, weight = _rows(), 1.0 + np.arange(N) % 3
     weighted = generators.principal_components(_reader(tmp_path / "a", x, weight=weight), EXECUTOR, 4)
     twice = np.repeat(x, weight.astype(int), axis=0)
@@ -87,7 +76,7 @@ def test_principal_components_count_weights(tmp_path: Path) -> None:
     np.testing.assert_allclose(weighted.components, repeated.components, atol=1e-9)
 
 
-def test_more_components_than_rows_have_are_refused(tmp_path: Path) -> None:
+def test_more_components_than_rows_have_are_refused(tmp_path):
     x = _rows(d=6)
     x[:, 3] = x[:, 1]
     x[:, 4] = 1.0
@@ -98,7 +87,7 @@ def test_more_components_than_rows_have_are_refused(tmp_path: Path) -> None:
         generators.principal_components(reader, EXECUTOR, 5)
 
 
-def test_principal_components_of_a_constant_are_refused(tmp_path: Path) -> None:
+def test_principal_components_of_a_constant_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.full((100, 3), 2.5, np.float32))
     with pytest.raises(ParameterError, match="rows vary in 0 directions only"):
         generators.principal_components(reader, EXECUTOR, 1)
@@ -109,7 +98,7 @@ def test_principal_components_of_a_constant_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("pca", [None, 5])
-def test_the_bandwidth_is_the_median_squared_distance(tmp_path: Path, sparse: bool, pca: int | None) -> None:
+def test_the_bandwidth_is_the_median_squared_distance(tmp_path, sparse, pca):
     """Of all rows, since there are fewer than the sample has."""
     x = _rows()
     reader = _reader(tmp_path / "data", sp.csr_matrix(x) if sparse else x)
@@ -124,7 +113,7 @@ def test_the_bandwidth_is_the_median_squared_distance(tmp_path: Path, sparse: bo
     assert (design.kind, design.size, design.n_features) == ("fourier", 32, D)
 
 
-def test_a_sample_is_a_choice_of_rows(reader: BlockReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_a_choice_of_rows(reader, monkeypatch):
     monkeypatch.setattr(generators, "SAMPLE_ROWS", 100)
     sample = generators._sample(reader, EXECUTOR, 0)
     assert isinstance(sample, DenseRows)
@@ -137,7 +126,7 @@ def test_a_sample_is_a_choice_of_rows(reader: BlockReader, monkeypatch: pytest.M
     assert not np.array_equal(sample.values, other.values)
 
 
-def test_a_bandwidth_of_zero_is_refused(tmp_path: Path) -> None:
+def test_a_bandwidth_of_zero_is_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.ones((60, 3), np.float32))
     message = "^bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1$"
     with pytest.raises(ParameterError, match=message):
@@ -148,7 +137,7 @@ def test_a_bandwidth_of_zero_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
 @pytest.mark.parametrize("pca", [None, 10])
-def test_polynomials_have_a_mean_square_of_one(reader: BlockReader, degree: int, pca: int | None) -> None:
+def test_polynomials_have_a_mean_square_of_one(reader, degree, pca):
     params = {**PARAMS, "features": "polynomials", "pca": pca, "degree": degree, "block_size": 20_000}
     design = generators.design_for(params, reader, EXECUTOR, 0)
     assert design.degree == degree
@@ -157,7 +146,7 @@ def test_polynomials_have_a_mean_square_of_one(reader: BlockReader, degree: int,
     np.testing.assert_allclose(np.mean((squares / design.bandwidth + 0.5) ** degree), 1.0, rtol=1e-9)
 
 
-def test_polynomials_of_nothing_are_refused(tmp_path: Path) -> None:
+def test_polynomials_of_nothing_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.zeros((60, 3), np.float32))
     with pytest.raises(
         ParameterError, match=r"^bandwidth: all rows are zero; give a number, such as bandwidth=1$"
@@ -168,7 +157,7 @@ def test_polynomials_of_nothing_are_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- orders of columns
 
 
-def test_random_columns_come_once_a_pass(reader: BlockReader) -> None:
+def test_random_columns_come_once_a_pass(reader):
     params = {**PARAMS, "features": "columns", "block_size": 8}
     base = generators.design_for(params, reader, EXECUTOR, 3)
     assert generator_parameters.stages_per_pass(params, D) == 3
@@ -184,7 +173,7 @@ def test_random_columns_come_once_a_pass(reader: BlockReader) -> None:
     assert np.array_equal(_values(designs[2], _rows()), _rows()[:, columns[2]])
 
 
-def test_columns_with_replacement_are_drawn_anew(reader: BlockReader) -> None:
+def test_columns_with_replacement_are_drawn_anew(reader):
     params = {**PARAMS, "features": "columns-replaced", "block_size": 8}
     base = generators.design_for(params, reader, EXECUTOR, 3)
     order = generators.column_order(params, reader, EXECUTOR, 3, 0)
@@ -198,7 +187,7 @@ def test_columns_with_replacement_are_drawn_anew(reader: BlockReader) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_frequency(tmp_path: Path, sparse: bool) -> None:
+def test_frequency(tmp_path, sparse):
     x = _rows()
     x[:, 3] = 0.0
     x[:, 7] = x[:, 9] = 1.0
@@ -212,7 +201,7 @@ def test_frequency(tmp_path: Path, sparse: bool) -> None:
     assert list(rarest) == sorted(range(D), key=lambda j: (counts[j], j))
 
 
-def test_gradient_order() -> None:
+def test_gradient_order():
     cross = np.array([[3.0, 4.0], [0, 0], [-6, 0], [5, 0], [0, -6]])
     assert list(generators.gradient_order(cross)) == [2, 4, 0, 3, 1]
 
@@ -222,7 +211,7 @@ def test_gradient_order() -> None:
 IMAGE = {"features": "kmeans-masks", "block_size": 32, "stages": 2, "mask_side": 3}
 
 
-def _images(n: int = 150) -> np.ndarray:
+def _images(n=150):
     """Return images of 8 x 8 pixels in three channels, smooth and of some contrast."""
     rng = np.random.default_rng(0)
     coarse = rng.random((n, 3, 4, 4))
@@ -231,7 +220,7 @@ def _images(n: int = 150) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path: Path) -> None:
+def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path):
     """max(0, mean z - z_k) of whitened patches, z_k the distance from the centre k, summed over quadrants."""
     x = _images()
     params = {**IMAGE, "rectify": "triangle", "stages": 1}
@@ -254,7 +243,7 @@ def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path: Path)
 
 @pytest.mark.parametrize("features", ["kmeans-masks", "random-masks"])
 @pytest.mark.parametrize("contrast", [None, True])
-def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
+def test_masks(tmp_path, features, contrast):
     x = _images()
     reader = _reader(tmp_path / "data", x)
     params = {**IMAGE, "features": features, "contrast": contrast}
@@ -272,7 +261,7 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
 
 
-def test_polynomials_beside_masks(tmp_path: Path) -> None:
+def test_polynomials_beside_masks(tmp_path):
     """A stage's masks are as many without them, and polynomials have a mean square of a tenth."""
     x = _images()
     reader = _reader(tmp_path / "data", x)
@@ -287,7 +276,7 @@ def test_polynomials_beside_masks(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.square(beside[:, 32:]).mean(), 0.1, rtol=0.5 if stage else 0.1)
 
 
-def test_the_bandwidth_of_polynomials_beside_masks(tmp_path: Path) -> None:
+def test_the_bandwidth_of_polynomials_beside_masks(tmp_path):
     """A number is taken as it is; the median is that of distances between the first stage's features."""
     x = _images()
     reader = _reader(tmp_path / "data", x)
@@ -300,7 +289,7 @@ def test_the_bandwidth_of_polynomials_beside_masks(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.bandwidth, np.median(distances), rtol=1e-5)
 
 
-def test_responses_to_random_patches_are_white(tmp_path: Path) -> None:
+def test_responses_to_random_patches_are_white(tmp_path):
     """What whitening is for: masks respond to patches with about the same variance, around zero."""
     patches, floor = masks.sample_patches(_images().astype(np.float64), (3, 8, 8), 3, seed=0, contrast=False)
     assert floor == 0.0
@@ -314,7 +303,7 @@ def test_responses_to_random_patches_are_white(tmp_path: Path) -> None:
     np.testing.assert_allclose(white.matrix, white.matrix.T, atol=1e-12)
 
 
-def test_contrast_normalised_patches(tmp_path: Path) -> None:
+def test_contrast_normalised_patches(tmp_path):
     images = _images().astype(np.float64)
     patches, floor = masks.sample_patches(images, (3, 8, 8), 3, seed=0, contrast=True)
     plain, _ = masks.sample_patches(images, (3, 8, 8), 3, seed=0, contrast=False)
@@ -326,7 +315,7 @@ def test_contrast_normalised_patches(tmp_path: Path) -> None:
     np.testing.assert_allclose(scaled, patches, rtol=1e-9, atol=1e-12)
 
 
-def test_patches_are_cut_from_images() -> None:
+def test_patches_are_cut_from_images():
     images = np.arange(2 * 48, dtype=np.float64).reshape(2, 48)
     patches, _ = masks.sample_patches(images, (3, 4, 4), 2, seed=0, contrast=False)
     windows = {
@@ -336,7 +325,7 @@ def test_patches_are_cut_from_images() -> None:
     assert {patch.tobytes() for patch in patches} == windows
 
 
-def test_kmeans_finds_directions_of_clusters() -> None:
+def test_kmeans_finds_directions_of_clusters():
     rng = np.random.default_rng(0)
     centres = 10 * np.eye(6)
     points = centres[rng.integers(0, 6, 3000)] + rng.standard_normal((3000, 6))
@@ -345,7 +334,7 @@ def test_kmeans_finds_directions_of_clusters() -> None:
     assert set(found.argmax(axis=1)) == set(range(6))
 
 
-def test_kmeans_of_few_points_leaves_no_centre_at_nothing() -> None:
+def test_kmeans_of_few_points_leaves_no_centre_at_nothing():
     points = np.eye(3)[[0, 0, 1, 1, 2]]
     found = masks.kmeans(points, 4, 0)
     assert np.isfinite(found).all()
@@ -353,13 +342,13 @@ def test_kmeans_of_few_points_leaves_no_centre_at_nothing() -> None:
     assert set(found.argmax(axis=1)) == {0, 1, 2}
 
 
-def test_masks_are_those_of_all_models(tmp_path: Path) -> None:
+def test_masks_are_those_of_all_models(tmp_path):
     reader = _reader(tmp_path / "data", _images())
     base = generators.design_for({**IMAGE, "models": 3}, reader, EXECUTOR, 0)
     assert len(base.convolution.filters) == 4 * 2 * 3
 
 
-def test_images_without_anything_on_them_are_refused(tmp_path: Path) -> None:
+def test_images_without_anything_on_them_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.ones((60, 192), np.float32))
     with pytest.raises(
         ParameterError,
@@ -383,13 +372,13 @@ ALL = [
 
 
 @pytest.fixture
-def dask_executor() -> Iterator[Executor]:
+def dask_executor():
     executor = start_local(2, 1, None)
     yield executor
     executor.close()
 
 
-def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -> list[np.ndarray]:
+def _prepared(params, reader, executor):
     design = generators.design_for(params, reader, executor, 11)
     order = generators.column_order(params, reader, executor, 11, 0)
     found = [np.float64(design.bandwidth), order]
@@ -401,7 +390,7 @@ def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -
     return [np.asarray(array) for array in found]
 
 
-def test_the_same_bits_with_workers(tmp_path: Path, dask_executor: Executor) -> None:
+def test_the_same_bits_with_workers(tmp_path, dask_executor):
     reader = _reader(tmp_path / "data", _rows())
     for params in ALL:
         merged = {**PARAMS, **params}
@@ -411,7 +400,7 @@ def test_the_same_bits_with_workers(tmp_path: Path, dask_executor: Executor) -> 
 
 
 @pytest.mark.parametrize("params", ALL, ids=str)
-def test_a_probe_costs_what_a_stage_costs(reader: BlockReader, params: dict[str, Any]) -> None:
+def test_a_probe_costs_what_a_stage_costs(reader, params):
     merged = {**PARAMS, **params}
     generator_parameters.check_features(merged, D)
     probe = generator_parameters.probe_design(merged, D, 0)
@@ -456,13 +445,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_refusals(params: dict[str, Any], message: str) -> None:
+def test_refusals(params, message):
     with pytest.raises(ParameterError) as error:
         generator_parameters.check_features({**PARAMS, **params}, D)
     assert str(error.value) == message
 
 
-def test_square_images_are_recognised() -> None:
+def test_square_images_are_recognised():
     for n_features, shape in ((3072, (3, 32, 32)), (784, (1, 28, 28))):
         assert generator_parameters.image_shape({}, n_features) == shape
     assert generator_parameters.image_shape({"image": "5x4x2"}, 40) == (2, 5, 4)

@@ -1,8 +1,5 @@
 """A generator of features from outside: blocks of it, its model, and what is refused."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -20,22 +17,22 @@ D, SIZE = 12, 6
 class Rectified:
     """Rectified projections onto random directions: an extreme learning machine."""
 
-    def draw(self, random: np.random.Generator, n_inputs: int, size: int) -> tuple[np.ndarray, ...]:
+    def draw(self, random, n_inputs, size):
         return random.standard_normal((n_inputs, size)), random.standard_normal(size)
 
-    def features(self, x: np.ndarray, *drawn: np.ndarray) -> np.ndarray:
+    def features(self, x, *drawn):
         directions, offsets = drawn
         return np.maximum(x @ directions + offsets, 0.0)
 
 
 @pytest.fixture(autouse=True)
-def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _known(monkeypatch):
     monkeypatch.setattr(generator_registry, "_generators", {})
     register_generator("rectified", Rectified())
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_stages_are_the_oracles_and_the_model_makes_them_again(tmp_path: Path, sparse: bool) -> None:
+def test_stages_are_the_oracles_and_the_model_makes_them_again(tmp_path, sparse):
     x, y = labelled_rows(150, D, 3)
     dense = x.toarray()
     data = write_dataset(tmp_path / "d", x if sparse else dense, y)
@@ -48,7 +45,7 @@ def test_stages_are_the_oracles_and_the_model_makes_them_again(tmp_path: Path, s
     np.testing.assert_allclose(scores, stages[-1].after, rtol=1e-8, atol=1e-10)
 
 
-def test_one_block_with_principal_components(tmp_path: Path) -> None:
+def test_one_block_with_principal_components(tmp_path):
     x, y = labelled_rows(150, D, 3)
     data = write_dataset(tmp_path / "d", x.toarray(), y)
     params = {"features": "rectified", "block_size": 40, "pca": 4, "lanes": 2}
@@ -56,7 +53,7 @@ def test_one_block_with_principal_components(tmp_path: Path) -> None:
     assert all(run.model is not None and run.record["running_error"] < 0.4 for run in runs)
 
 
-def test_a_model_of_an_unknown_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_an_unknown_one_is_refused(tmp_path, monkeypatch):
     x, y = labelled_rows(60, D, 3)
     data = write_dataset(tmp_path / "d", x, y)
     fit("cls", data, tmp_path / "run", params={"features": "rectified", "block_size": 8, "rounds": 1})
@@ -68,10 +65,10 @@ def test_a_model_of_an_unknown_one_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 class _Wrong(Rectified):
-    def __init__(self, change: Any) -> None:
+    def __init__(self, change):
         self.change = change
 
-    def features(self, x: np.ndarray, *drawn: np.ndarray) -> np.ndarray:
+    def features(self, x, *drawn):
         if self.change is None:
             x *= 2.0
             return super().features(x, *drawn)
@@ -91,7 +88,7 @@ class _Wrong(Rectified):
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_is_no_generator(name: str, change: Any, said: str) -> None:
+def test_what_is_no_generator(name, change, said):
     with pytest.raises(ValueError, match=said):
         register_generator(name, _Wrong(change))
     assert "own" not in generator_registry.generator_names()

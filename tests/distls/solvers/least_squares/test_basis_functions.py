@@ -1,9 +1,5 @@
 """Calibration by functions of the predictions: ready ones, one from outside, the oracle's rounds, what is refused."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 from contract import SolverContract
@@ -20,7 +16,7 @@ from reference import calibrated as reference
 Array = np.ndarray
 
 
-def _rows(n: int = 300, k: int = 3) -> tuple[Array, Array, Array]:
+def _rows(n=300, k=3):
     """Return rows of overlapping classes, their codes and weights."""
     rng = np.random.default_rng(4)
     codes = rng.integers(0, k, n).astype(np.int32)
@@ -28,13 +24,13 @@ def _rows(n: int = 300, k: int = 3) -> tuple[Array, Array, Array]:
     return x, codes, np.arange(n) % 3 + 0.5
 
 
-def _products(values: Array) -> Array:
+def _products(values):
     """Return the products of neighbouring outputs, one fewer than there are, bounded."""
     return np.asarray(np.tanh(values[:, 1:] * values[:, :-1]))
 
 
 @pytest.fixture
-def products() -> Iterator[None]:
+def products():
     register_basis_function("products", _products)
     yield
     basis_functions._functions.pop("products", None)
@@ -44,11 +40,11 @@ def products() -> Iterator[None]:
 class TestContract(SolverContract):
     method = "cls"
     passes = 6
-    params: ClassVar[dict[str, Any]] = {"basis": "1+3+log+probit"}
+    params = {"basis": "1+3+log+probit"}
     random = False
 
 
-def test_ready_functions_are_the_inverses_of_links() -> None:
+def test_ready_functions_are_the_inverses_of_links():
     inside = np.linspace(0.001, 0.999, 200)[:, None]
     means = {
         "log": np.exp,
@@ -65,7 +61,7 @@ def test_ready_functions_are_the_inverses_of_links() -> None:
 
 
 @pytest.mark.usefixtures("products")
-def test_every_round_is_the_oracles(tmp_path: Path) -> None:
+def test_every_round_is_the_oracles(tmp_path):
     x, codes, weight = _rows()
     dataset = write_dataset(tmp_path / "d", x, codes, sample_weight=weight)
     logarithms = lambda values: np.log(np.maximum(values, 1e-3))  # noqa: E731
@@ -84,7 +80,7 @@ def test_every_round_is_the_oracles(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_inverse_of_the_link_makes_the_error_vanish(tmp_path: Path) -> None:
+def test_the_inverse_of_the_link_makes_the_error_vanish(tmp_path):
     """Theorem 2 on rows whose probabilities are a softmax: its inverse, the logarithm, is in G or is not.
 
     Probabilities as targets are rows of every class, weighted by them.
@@ -104,7 +100,7 @@ def test_the_inverse_of_the_link_makes_the_error_vanish(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("products")
-def test_a_function_from_outside_is_stored_by_its_name_and_asked_for(tmp_path: Path) -> None:
+def test_a_function_from_outside_is_stored_by_its_name_and_asked_for(tmp_path):
     x, codes, _ = _rows()
     dataset = write_dataset(tmp_path / "d", x, codes)
     params = {"basis": "1+products", "rounds": 2}
@@ -120,7 +116,7 @@ def test_a_function_from_outside_is_stored_by_its_name_and_asked_for(tmp_path: P
         fit("cls", dataset, params=params)
 
 
-def test_functions_that_are_refused() -> None:
+def test_functions_that_are_refused():
     refused = {
         "x+y": (np.tanh, "a name has lower-case letters"),
         "log": (np.tanh, "there is a basis function log already"),
@@ -138,7 +134,7 @@ def test_functions_that_are_refused() -> None:
         assert name == "log" or name not in basis_functions.basis_function_names()
 
 
-def test_values_that_are_not_finite_end_the_fit(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_end_the_fit(tmp_path):
     x, codes, _ = _rows()
     dataset = write_dataset(tmp_path / "d", x, codes)
     factor = 1.0

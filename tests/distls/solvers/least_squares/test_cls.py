@@ -5,8 +5,6 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,15 +17,15 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.model_check import predictor_of
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import Callback, RoundEvent
+from distls.solvers.events import Callback
 from distls.solvers.least_squares.cls import Cls
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.status import Status
-from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.dataset import publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
-from distls.storage.model.model import LinearModel, load_model
+from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.run_folder import Run
@@ -40,9 +38,7 @@ from reference import features as formulas
 ROUNDS = 5
 
 
-def dense_rows(
-    n: int = 350, d: int = 7, k: int = 3, seed: int = 0, spread: float = 1.2
-) -> tuple[np.ndarray, np.ndarray]:
+def dense_rows(n=350, d=7, k=3, seed=0, spread=1.2):
     """Return rows whose classes overlap, float64."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, k, n).astype(np.int32)
@@ -50,13 +46,13 @@ def dense_rows(
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def data(tmp_path_factory):
     """Four partitions of dense rows, and the rows."""
     x, y = dense_rows()
     return write_dataset(tmp_path_factory.mktemp("cls") / "dense", x, y), x, np.eye(3)[y]
 
 
-def each_round(model: LinearModel, x: np.ndarray) -> list[np.ndarray]:
+def each_round(model, x):
     """Return the predictions of a model after each of its rounds."""
     fits = x @ model.weights + model.intercept
     recipe, weights = model.recipe["calibration"], model.arrays["calibration"]
@@ -67,7 +63,7 @@ def each_round(model: LinearModel, x: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
+def write_labels(path, x, y):
     """Write rows with sets of labels, given as indicators, in partitions of 60."""
     records = []
     for index, first in enumerate(range(0, len(x), 60)):
@@ -84,14 +80,14 @@ def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
     return publish(path, meta, records, {})
 
 
-def predictions(model: LinearModel, x: np.ndarray) -> np.ndarray:
+def predictions(model, x):
     """Return the scores of a model."""
     rows, _, _ = linear_view(predictor_of(model), DenseRows(x))
     assert isinstance(rows, DenseRows)
     return rows.values
 
 
-def losses(run: Path) -> list[float]:
+def losses(run):
     """Return the running losses of a run."""
     return [event["running_loss"] for event in Run.open(run).events()]
 
@@ -118,7 +114,7 @@ class TestContractOfFourierFeatures(SolverContract):
 
     method = "cls"
     passes = 7
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "features": "fourier", "block_size": 24, "pca": 6, "dtype": "float32", "lanes": 3
     }  # fmt: skip
 
@@ -126,7 +122,7 @@ class TestContractOfFourierFeatures(SolverContract):
 @pytest.mark.fast_cases("False-setting0|True-setting3")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp_path: Path) -> None:
+def test_every_round_is_the_oracles(setting, weighted, tmp_path):
     x, codes = dense_rows()
     weight = np.arange(len(codes)) % 4 + 0.5 if weighted else None
     dataset = write_dataset(tmp_path / "d", x, codes, sample_weight=weight)
@@ -135,7 +131,6 @@ def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp
         x, y, rounds=ROUNDS, powers=powers, alpha=setting["alpha"], intercept=setting["fit_intercept"], weight=weight
     )  # fmt: skip
     result = fit("cls", dataset, tmp_path / "run", params={**setting, "rounds": ROUNDS})
-    assert result.model is not None
     assert (result.status, result.passes) == (Status.MAX_PASSES, 2.0 * ROUNDS)
     model = result.model
     np.testing.assert_allclose(model.weights, np.hstack([r.W for r in expected]), atol=1e-9)
@@ -149,7 +144,7 @@ def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp
     assert result.record["certificate"] == {"kind": "none", "value": None}
 
 
-def test_sparse_rows_are_dense_rows(tmp_path: Path) -> None:
+def test_sparse_rows_are_dense_rows(tmp_path):
     x, y = labelled_rows(500, 30, 4)
     params = {"rounds": 3, "alpha": 1e-3}
     sparse = fit("cls", write_dataset(tmp_path / "s", x, y), params=params).model
@@ -163,9 +158,7 @@ def test_sparse_rows_are_dense_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
-def test_the_error_falls_in_all_settings(
-    setting: dict[str, Any], dtype: str, classes: int, tmp_path: Path
-) -> None:
+def test_the_error_falls_in_all_settings(setting, dtype, classes, tmp_path):
     x, y = dense_rows(k=classes)
     dataset = write_dataset(tmp_path / "d", x.astype(dtype), y)
     params = {**setting, "dtype": dtype, "rounds": 30, "class_weight": "balanced"}
@@ -179,7 +172,7 @@ def test_the_error_falls_in_all_settings(
 @pytest.mark.slow_cases("(dense-|csr-(polynomials|logits)$)")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_path: Path) -> None:
+def test_generated_features_are_the_oracles_rows(kind, layout, tmp_path):
     x, codes = dense_rows(n=650)
     x[np.random.default_rng(9).random(x.shape) < 0.4] = 0.0
     rows = sp.csr_matrix(x) if layout == "csr" else x
@@ -199,9 +192,7 @@ def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_pat
     )
 
 
-def test_projection_and_median_trick_are_those_of_stagewise(
-    data: tuple[Dataset, np.ndarray, np.ndarray],
-) -> None:
+def test_projection_and_median_trick_are_those_of_stagewise(data):
     """Its first stage has the same block; `pca` is a read more."""
     params = {"features": "fourier", "block_size": 20, "pca": 4}
     result = fit("cls", data[0], params={**params, "rounds": 2}, seed=1)
@@ -212,7 +203,7 @@ def test_projection_and_median_trick_are_those_of_stagewise(
         np.testing.assert_array_equal(result.model.arrays[name], array)
 
 
-def test_masks_of_images(tmp_path: Path) -> None:
+def test_masks_of_images(tmp_path):
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, 240).astype(np.int32)
     x = rng.standard_normal((240, 36)) * (1.0 + 2.0 * y[:, None])
@@ -225,9 +216,7 @@ def test_masks_of_images(tmp_path: Path) -> None:
     assert evaluation.error == np.mean((predictions(result.model, x)[:, 0] > 0.5) != y) < 0.2
 
 
-def test_a_saved_model_makes_the_same_features(
-    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_a_saved_model_makes_the_same_features(data, tmp_path):
     dataset, x, _ = data
     params = {"features": "fourier", "block_size": 20, "pca": 4, "rounds": 3}
     model = fit("cls", dataset, tmp_path / "run", params=params).model
@@ -240,7 +229,7 @@ def test_a_saved_model_makes_the_same_features(
     np.testing.assert_allclose(found, predictions(model, x).max(axis=1), atol=1e-6)
 
 
-def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_a_calibration_of_several_blocks_is_refused(data):
     dataset, x, _ = data
     model = fit("cls", dataset, params={**FOURIER, "rounds": 2}).model
     two = {**model.recipe, "features": {**model.recipe["features"], "n_stages": 2}}
@@ -249,23 +238,17 @@ def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndar
     assert str(caught.value) == "the model: not written by distls (a calibration of 2 blocks)"
 
 
-def test_a_linear_change_of_features_changes_nothing(
-    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_a_linear_change_of_features_changes_nothing(data, tmp_path):
     """At alpha = 0 the method sees the span of the features only."""
     dataset, x, _ = data
     mixing = np.random.default_rng(3).standard_normal((7, 7)) * np.logspace(0, 3, 7)
     mixed = write_dataset(tmp_path / "mixed", x @ mixing, np.asarray(dense_rows()[1]))
     params = {"alpha": 0.0, "rounds": 4}
     one, other = (fit("cls", each, params=params).model for each in (dataset, mixed))
-    assert one is not None
-    assert other is not None
     np.testing.assert_allclose(predictions(one, x), predictions(other, x @ mixing), atol=1e-8)
 
 
-def test_copied_and_constant_columns_are_no_trouble(
-    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_copied_and_constant_columns_are_no_trouble(data, tmp_path):
     """A singular Gram matrix at alpha = 0: the fit is that of the columns that span the others."""
     _, x, y = data
     wide = np.hstack([x, x[:, :3], np.ones((len(x), 1)), np.zeros((len(x), 1))])
@@ -276,7 +259,7 @@ def test_copied_and_constant_columns_are_no_trouble(
     assert not model.weights[-1].any()
 
 
-def test_theorem_2_on_noiseless_data(tmp_path: Path) -> None:
+def test_theorem_2_on_noiseless_data(tmp_path):
     """Its bound and, stronger, the recursion (31), where the inverse link y + c y^3 - const is in the span of G.
 
     Probabilities as targets are rows of every class, weighted by them: errors differ by a constant only.
@@ -304,11 +287,11 @@ def test_theorem_2_on_noiseless_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["select", "eval_data"])
-def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path: Path, how: str) -> None:
+def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path, how):
     x, y = dense_rows(spread=6.0)
     train = write_dataset(tmp_path / "train", x, y)
     wrong = write_dataset(tmp_path / "wrong", x, (y + 1) % 3)  # whose classes are sure to be none
-    given: dict[str, Any] = {how: wrong}
+    given = {how: wrong}
     alphas = [1e-4, 1e-3] if how == "select" else 1e-4
     result = fit("cls", train, str(tmp_path / "run"), params={"rounds": 3, "alpha": alphas}, **given)
     assert evaluate(result.model, wrong).log_loss == np.inf
@@ -316,7 +299,7 @@ def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path: Path, how: str) ->
     assert told["select_log_loss" if how == "select" else "eval_log_loss"] is None
 
 
-def test_it_ends_where_nothing_changes_any_more(tmp_path: Path) -> None:
+def test_it_ends_where_nothing_changes_any_more(tmp_path):
     y = (np.arange(120) % 4).astype(np.int32)
     dataset = write_dataset(tmp_path / "d", np.eye(4)[y], y)
     result = fit("cls", dataset, tmp_path / "run", params={"alpha": 0.0, "rounds": 50})
@@ -325,13 +308,13 @@ def test_it_ends_where_nothing_changes_any_more(tmp_path: Path) -> None:
     assert losses(tmp_path / "run")[-1] < 1e-20
 
 
-def test_an_overflow_is_divergence(tmp_path: Path) -> None:
+def test_an_overflow_is_divergence(tmp_path):
     x, y = dense_rows(100)
     result = fit("cls", write_dataset(tmp_path / "d", x * 1e100, y), params={"dtype": "float32"})
     assert (result.status, result.model) == (Status.DIVERGED, None)
 
 
-def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_limits_come_in_whole_rounds(data):
     result = fit("cls", data[0], passes=3)
     assert (result.status, result.passes) == (Status.MAX_PASSES, 4.0)
     assert len(result.model.arrays["calibration"]) == 2
@@ -343,10 +326,10 @@ def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray
 class Spoils(Callback):
     """Damages what is kept for rows after every round."""
 
-    def __init__(self, run: Path, how: str) -> None:
+    def __init__(self, run, how):
         self._state, self._how = run / "state", how
 
-    def on_round(self, event: RoundEvent) -> None:
+    def on_round(self, event):
         """Delete or damage the newest files of some partitions, or all files."""
         newest = sorted(self._state.glob(f"*-{event.state.round:06d}.npy"))
         assert newest
@@ -361,11 +344,11 @@ class Spoils(Callback):
 
 
 @pytest.fixture
-def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def rebuilt(monkeypatch):
     """Record the rounds for which predictions are made anew."""
     rounds, original = [], Cls._rebuild
 
-    def recording(self: Any, state: Any, executor: Any) -> None:
+    def recording(self, state, executor):
         rounds.append(state.round)
         original(self, state, executor)
 
@@ -374,7 +357,7 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture(scope="module", params=["float64", "float32", "fourier"])
-def whole(request: Any, data: tuple[Dataset, np.ndarray, np.ndarray]) -> tuple[dict[str, Any], str]:
+def whole(request, data):
     """Parameters, and the digest of an undisturbed fit."""
     own = {**FOURIER, "pca": 5} if request.param == "fourier" else {"dtype": request.param}
     params = {"rounds": 4, **own}
@@ -383,13 +366,7 @@ def whole(request: Any, data: tuple[Dataset, np.ndarray, np.ndarray]) -> tuple[d
 
 
 @pytest.mark.parametrize("how", ["some gone", "all gone", "damaged"])
-def test_lost_predictions_are_made_anew_to_the_bit(
-    data: tuple[Dataset, np.ndarray, np.ndarray],
-    whole: tuple[dict[str, Any], str],
-    how: str,
-    tmp_path: Path,
-    rebuilt: list[int],
-) -> None:
+def test_lost_predictions_are_made_anew_to_the_bit(data, whole, how, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
     result = fit("cls", data[0], run, params=params, callbacks=[Spoils(run, how)])
@@ -398,10 +375,8 @@ def test_lost_predictions_are_made_anew_to_the_bit(
     assert not (run / "state").exists()
 
 
-def test_lost_predictions_on_a_cluster(
-    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path, rebuilt: list[int]
-) -> None:
-    digest = fit("cls", data[0], params={"rounds": 3}).model.sha256  # type: ignore[union-attr]
+def test_lost_predictions_on_a_cluster(data, tmp_path, rebuilt):
+    digest = fit("cls", data[0], params={"rounds": 3}).model.sha256
     run, executor = tmp_path / "run", opened("two processes")
     spoiler = Spoils(run, "some gone")
     result = fit("cls", data[0], run, params={"rounds": 3}, callbacks=[spoiler], executor=executor)
@@ -409,12 +384,7 @@ def test_lost_predictions_on_a_cluster(
     assert rebuilt == [1, 2]
 
 
-def test_resumed_from_an_older_checkpoint(
-    data: tuple[Dataset, np.ndarray, np.ndarray],
-    whole: tuple[dict[str, Any], str],
-    tmp_path: Path,
-    rebuilt: list[int],
-) -> None:
+def test_resumed_from_an_older_checkpoint(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
     with interrupted():  # in its second round: the first is kept
@@ -431,12 +401,7 @@ def test_resumed_from_an_older_checkpoint(
     assert [event["round"] for event in Run.open(run).events()] == [1, 2, 3, 4]
 
 
-def test_resumed_without_its_predictions(
-    data: tuple[Dataset, np.ndarray, np.ndarray],
-    whole: tuple[dict[str, Any], str],
-    tmp_path: Path,
-    rebuilt: list[int],
-) -> None:
+def test_resumed_without_its_predictions(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
     with interrupted():
@@ -450,9 +415,7 @@ def test_resumed_without_its_predictions(
 # ---------------------------------------------------------------- what the loop asserts
 
 
-def test_a_calibration_that_raises_the_error_is_an_error(
-    data: tuple[Dataset, np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_calibration_that_raises_the_error_is_an_error(data, monkeypatch):
     worse = np.vstack([np.roll(np.eye(3), 1, axis=1), np.zeros((6, 3))])
     monkeypatch.setattr(Cls, "_calibrate", lambda self, sums: worse)
     with pytest.raises(DistlsError) as caught:
@@ -464,9 +427,7 @@ def test_a_calibration_that_raises_the_error_is_an_error(
     caught.match(f"^{expected}$")
 
 
-def test_a_residual_fit_that_raises_the_error_is_an_error(
-    data: tuple[Dataset, np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_residual_fit_that_raises_the_error_is_an_error(data, monkeypatch):
     steps = Metric.steps
     monkeypatch.setattr(Metric, "steps", lambda *args: -steps(*args))
     with pytest.raises(DistlsError) as caught:
@@ -493,7 +454,7 @@ def test_a_residual_fit_that_raises_the_error_is_an_error(
         ("1+log+2", "1+2+log"),
     ],
 )
-def test_ways_to_write_a_basis(given: Any, expected: str) -> None:
+def test_ways_to_write_a_basis(given, expected):
     resolved = METHODS["cls"].resolve({"basis": given})["basis"]
     assert resolved == expected
     assert METHODS["cls"].resolve({"basis": resolved})["basis"] == expected
@@ -520,9 +481,7 @@ _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
         ("alpha", -1.0, "expected a number from 0 to inf"),
     ],
 )
-def test_values_out_of_range(
-    data: tuple[Dataset, np.ndarray, np.ndarray], name: str, value: Any, rule: str
-) -> None:
+def test_values_out_of_range(data, name, value, rule):
     with pytest.raises(ParameterError) as caught:
         fit("cls", data[0], params={name: value})
     assert str(caught.value) == f"cls: {name}={value}: {rule}"
@@ -549,20 +508,18 @@ def test_values_out_of_range(
         ),
     ],
 )  # fmt: skip
-def test_parameters_that_the_features_do_not_use(
-    data: tuple[Dataset, np.ndarray, np.ndarray], params: dict[str, Any], message: str
-) -> None:
+def test_parameters_that_the_features_do_not_use(data, params, message):
     with pytest.raises(ParameterError) as caught:
         fit("cls", data[0], params=params)
     assert str(caught.value) == message
 
 
-def test_tol_is_refused(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_tol_is_refused(data):
     with pytest.raises(ParameterError, match=r"^tol: "):
         fit("cls", data[0], tol=1e-3)
 
 
-def test_the_plan_holds_all_rounds_and_the_predictions(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_the_plan_holds_all_rounds_and_the_predictions(data):
     few, many = (plan_fit("cls", data[0].path, {"rounds": r}, probe=False) for r in (10, 1000))
     a_round = 7 * 3 * 8 + (9 + 1) * 3 * 8
     assert many.driver_bytes - few.driver_bytes == pytest.approx(990 * a_round, abs=64)
@@ -573,7 +530,7 @@ def test_the_plan_holds_all_rounds_and_the_predictions(data: tuple[Dataset, np.n
     assert plan_fit("cls", data[0].path).seconds_per_pass is not None
 
 
-def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_the_plan_of_generated_features(data):
     """Sums and weights are those of the block, not of the row; `pca` costs a read, and sums of rows."""
     sizes = [
         plan_fit("cls", data[0].path, {"features": "fourier", "block_size": m, "pca": 5}, probe=False)
@@ -589,7 +546,7 @@ def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndar
     assert plan_fit("cls", data[0].path, FOURIER).seconds_per_pass is not None
 
 
-def test_what_cannot_fit_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_fit_is_refused(tmp_path):
     x, y = labelled_rows(40, 3000, 2)
     dataset = write_dataset(tmp_path / "d", x, y)
     with pytest.raises(MemoryPlanError, match=r"weights 7\d\.\d MiB, work 1\d\d MiB"):
@@ -600,15 +557,13 @@ def test_what_cannot_fit_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def fitted(data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(data, tmp_path_factory):
     run = tmp_path_factory.mktemp("fitted") / "run"
     fit("cls", data[0], run, params={"rounds": 6})
     return run
 
 
-def test_predictions_are_probabilities(
-    data: tuple[Dataset, np.ndarray, np.ndarray], fitted: Path, tmp_path: Path
-) -> None:
+def test_predictions_are_probabilities(data, fitted, tmp_path):
     dataset, x, y = data
     expected = reference.calibrated(x, y, rounds=6, alpha=1e-4)[-1].predictions
     for proba in (False, True):
@@ -624,7 +579,7 @@ def test_predictions_are_probabilities(
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_the_log_loss_is_infinite_where_a_class_has_no_chance(tmp_path: Path) -> None:
+def test_the_log_loss_is_infinite_where_a_class_has_no_chance(tmp_path):
     x, codes = dense_rows(k=8, spread=0.7)
     dataset, y = write_dataset(tmp_path / "d", x, codes), np.eye(8)[codes]
     fit("cls", dataset, tmp_path / "run", params={"rounds": 3})
@@ -637,7 +592,7 @@ def test_the_log_loss_is_infinite_where_a_class_has_no_chance(tmp_path: Path) ->
     assert written["error"] == found.error
 
 
-def test_the_log_loss_where_all_classes_have_a_chance(tmp_path: Path) -> None:
+def test_the_log_loss_where_all_classes_have_a_chance(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((300, 2)), rng.integers(0, 2, 300).astype(np.int32)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -647,9 +602,7 @@ def test_the_log_loss_where_all_classes_have_a_chance(tmp_path: Path) -> None:
     assert evaluate(tmp_path / "run", dataset).log_loss == pytest.approx(-np.log(own).mean(), rel=1e-9)
 
 
-def test_evaluation_on_other_data_in_a_run(
-    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_evaluation_on_other_data_in_a_run(data, tmp_path):
     result = fit("cls", data[0], tmp_path / "run", params={"rounds": 3}, eval_data=data[0], eval_every=2)
     events = Run.open(tmp_path / "run").events()
     assert [event["eval_error"] for event in events][:-1] == [e["running_error"] for e in events][1:]
@@ -657,7 +610,7 @@ def test_evaluation_on_other_data_in_a_run(
     assert all("eval_log_loss" in event for event in events)
 
 
-def test_sets_of_labels_lie_in_the_cube(tmp_path: Path) -> None:
+def test_sets_of_labels_lie_in_the_cube(tmp_path):
     x, _ = dense_rows(200, 6, 3)
     rng = np.random.default_rng(5)
     y = (x @ rng.standard_normal((6, 4)) + rng.standard_normal((200, 4)) > 0.5).astype(float)

@@ -1,8 +1,5 @@
 """Links of all outputs together, registered from outside: Algorithm 1 with them, predictions, and what is refused."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -14,7 +11,6 @@ from distls.serving.fitted_model import load_model
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
 from distls.workers.losses.coupled_links import CoupledLink
-from distls.workers.losses.links import Array
 
 
 class Doubtful(CoupledLink):
@@ -26,11 +22,11 @@ class Doubtful(CoupledLink):
     targets = ("class",)
     steepest = 0.5
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the shares."""
         return np.exp(scores - self.potential(scores))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return Phi."""
         return np.asarray(np.logaddexp(0.0, logsumexp(scores, axis=1, keepdims=True)))
 
@@ -44,13 +40,13 @@ class Round(CoupledLink):
     targets = ("continuous",)
     steepest = 1.0
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the means."""
         return np.asarray(scores / np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True)))
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered():
     for link in (Doubtful(), Round()):
         loss_registry.register_loss(link)
     yield
@@ -58,7 +54,7 @@ def registered() -> Iterator[None]:
         loss_registry._losses.pop(name, None)
 
 
-def _algorithm_1(x: Array, y: Array, link: CoupledLink, steps: int) -> Array:
+def _algorithm_1(x, y, link, steps):
     """W - (1/L) Sigma^-1 E[x (g(W'x) - y)'], from zero."""
     w = np.zeros((x.shape[1], y.shape[1]))
     for _ in range(steps):
@@ -66,7 +62,7 @@ def _algorithm_1(x: Array, y: Array, link: CoupledLink, steps: int) -> Array:
     return w
 
 
-def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_path: Path) -> None:
+def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_path):
     sparse, y = labelled_rows(330, 12, 3)
     x = sparse.toarray().astype(float)
     dataset = write_dataset(tmp_path / "d", sparse, y)
@@ -85,7 +81,7 @@ def test_equation_12_steps_are_algorithm_1_and_models_are_loaded_by_name(tmp_pat
 
 
 @pytest.mark.slow
-def test_numbers_are_predicted_together(tmp_path: Path) -> None:
+def test_numbers_are_predicted_together(tmp_path):
     rng = np.random.default_rng(2)
     x, w = rng.standard_normal((300, 5)), rng.standard_normal((5, 2))
     y = Round().mean(x @ w) + 0.1 * rng.standard_normal((300, 2))
@@ -106,7 +102,7 @@ def test_numbers_are_predicted_together(tmp_path: Path) -> None:
     )
 
 
-def _changed(mean: Array, **facts: object) -> CoupledLink:
+def _changed(mean, **facts):
     """Return a link whose mean is ``z @ mean``."""
     own = {"__slots__": (), "name": "changed", "targets": ("continuous",), "mean": lambda self, z: z @ mean}
     return type("Changed", (CoupledLink,), {**own, **facts})()
@@ -126,7 +122,7 @@ def _changed(mean: Array, **facts: object) -> CoupledLink:
         ),
     ],
 )
-def test_what_is_no_gradient_of_a_convex_function_is_refused(link: CoupledLink, message: str) -> None:
+def test_what_is_no_gradient_of_a_convex_function_is_refused(link, message):
     with pytest.raises(ValueError, match=message):
         loss_registry.register_loss(link)
     assert "changed" not in loss_registry.LOSSES

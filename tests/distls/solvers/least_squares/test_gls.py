@@ -1,8 +1,6 @@
 """Generalized least squares through the driver: Algorithm 1, its bound, its independence of the features' basis."""
 
 import itertools
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.least_squares import gls_passes, metric
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
@@ -41,7 +38,7 @@ class TestSoftmaxAccelerated(_Deterministic):
 @pytest.mark.slow
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "link": "logit",
         "accelerate": "none",
         "lipschitz": "sharp",
@@ -58,11 +55,11 @@ class TestSoftmaxInAnotherBasis(_Deterministic):
     """alpha = 0 on collinear columns: one more read, and directions left out."""
 
     method = "gls"
-    params: ClassVar[dict[str, Any]] = {"alpha": 0}
+    params = {"alpha": 0}
     passes = 5
 
     @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    def dataset(self, tmp_path_factory):
         x, y = labelled_rows(1050, 30, 5)
         x = sp.csr_matrix(sp.hstack([x, x[:, :2]]))
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
@@ -74,20 +71,18 @@ class TestIdentityPath(_Deterministic):
 
     method = "gls"
     passes = 1
-    params: ClassVar[dict[str, Any]] = {"link": "identity", "alpha": "path", "folds": 3}
+    params = {"link": "identity", "alpha": "path", "folds": 3}
 
     @pytest.mark.parametrize("rounds", [1])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
-    def test_interrupted_and_resumed(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
-    ) -> None:
+    def test_interrupted_and_resumed(self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds):
         super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(1, 1e9)])
     def test_interrupted_at_other_moments_and_resumed(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
-    ) -> None:
+        self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
+    ):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
 
@@ -96,9 +91,9 @@ class TestSoftmaxPath(_Deterministic):
 
     method = "gls"
     passes = 16
-    params: ClassVar[dict[str, Any]] = {"alpha": "path", "folds": 2, "alphas": "0.3:0.1"}
+    params = {"alpha": "path", "folds": 2, "alphas": "0.3:0.1"}
 
-    def test_the_alpha_is_chosen(self, dataset: Dataset) -> None:
+    def test_the_alpha_is_chosen(self, dataset):
         history = History()
         self.fit(dataset, callbacks=[history])
         preliminary = [record.get("preliminary", False) for record in history.records]
@@ -108,30 +103,28 @@ class TestSoftmaxPath(_Deterministic):
     @pytest.mark.slow_cases(r"(0\.0-[23]|1000000000\.0-[13])$")
     @pytest.mark.parametrize("rounds", [1, 3, 13])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
-    def test_interrupted_and_resumed(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
-    ) -> None:
+    def test_interrupted_and_resumed(self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds):
         super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
 
 
-def _dense(n: int, d: int, k: int, seed: int = 0, noise: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+def _dense(n, d, k, seed=0, noise=2.0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) + rng.standard_normal(d)
     scores = x @ rng.standard_normal((d, k)) + noise * rng.gumbel(size=(n, k))
     return x, scores.argmax(axis=1).astype(np.int32)
 
 
-def _records(dataset: Dataset, params: dict[str, Any], passes: int) -> list[dict[str, Any]]:
+def _records(dataset, params, passes):
     history = History()
     fit("gls", dataset, params=params, passes=passes, eval_every=1, callbacks=[history])
     return history.records
 
 
-def _objectives(dataset: Dataset, params: dict[str, Any], passes: int) -> np.ndarray:
+def _objectives(dataset, params, passes):
     return np.array([record["objective"] for record in _records(dataset, params, passes)])
 
 
-def test_sigma_is_summed_and_factorised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigma_is_summed_and_factorised_once(tmp_path, monkeypatch):
     """In ten reads of Algorithm 1 as printed."""
     dataset, calls = write_dataset(tmp_path / "d", *_dense(250, 6, 3)), []
     for module, name in ((gls_passes, "second_moments"), (metric, "_cholesky")):
@@ -145,9 +138,7 @@ def test_sigma_is_summed_and_factorised_once(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("link", ["softmax", "logit"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize(("fit_intercept", "alpha"), [(True, 0.0), (True, 0.02), (False, 0.02)])
-def test_plain_steps_are_the_papers(
-    tmp_path: Path, link: str, layout: str, fit_intercept: bool, alpha: float
-) -> None:
+def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha):
     x, y = _dense(250, 6, 3)
     s = np.random.default_rng(1).integers(1, 5, 250) / 2
     stored = x if layout == "dense" else sp.csr_matrix(x)
@@ -178,9 +169,7 @@ def test_plain_steps_are_the_papers(
 
 @pytest.mark.parametrize("link", ["softmax", "logit"])
 @pytest.mark.parametrize(("given", "start"), [("sharp", 1.0), ("adaptive", 0.125), (0.01, None)])
-def test_accelerated_and_adaptive_steps_are_the_oracles(
-    tmp_path: Path, link: str, given: Any, start: float | None
-) -> None:
+def test_accelerated_and_adaptive_steps_are_the_oracles(tmp_path, link, given, start):
     x, y = _dense(300, 8, 4, noise=0.3)
     dataset = write_dataset(tmp_path / "d", x, y)
     records = _records(dataset, {"link": link, "alpha": 1e-3, "lipschitz": given}, 25)
@@ -196,7 +185,7 @@ def test_accelerated_and_adaptive_steps_are_the_oracles(
 
 
 @pytest.mark.parametrize(("link", "bound"), [("softmax", 0.5), ("logit", 0.25)])
-def test_the_bound_of_theorem_1_holds(tmp_path: Path, link: str, bound: float) -> None:
+def test_the_bound_of_theorem_1_holds(tmp_path, link, bound):
     """F(W_t) - F(W*) <= 2 L ||W*||^2 / (t + 4), in the metric that the proof uses."""
     x, y = _dense(300, 6, 3, noise=3.0)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -216,7 +205,7 @@ def test_the_bound_of_theorem_1_holds(tmp_path: Path, link: str, bound: float) -
     assert np.all(np.diff(excess) <= 0)
 
 
-def test_the_papers_l_takes_twice_the_steps(tmp_path: Path) -> None:
+def test_the_papers_l_takes_twice_the_steps(tmp_path):
     x, y = _dense(300, 6, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"alpha": 0, "accelerate": "none"}
@@ -227,7 +216,7 @@ def test_the_papers_l_takes_twice_the_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
-def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path: Path, accelerate: str) -> None:
+def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path, accelerate):
     rng = np.random.default_rng(0)
     x, y = _dense(300, 10, 3)
     params = {"alpha": 0, "accelerate": accelerate}
@@ -248,7 +237,7 @@ def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path: Path, a
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_the_optimum_is_scikit_learns(tmp_path: Path, fit_intercept: bool) -> None:
+def test_the_optimum_is_scikit_learns(tmp_path, fit_intercept):
     x, y = _dense(300, 8, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     alpha = 1e-2
@@ -263,7 +252,7 @@ def test_the_optimum_is_scikit_learns(tmp_path: Path, fit_intercept: bool) -> No
 
 @pytest.mark.parametrize("link", ["softmax", "logit", "identity", "probit"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_certificates_are_bounds_near_the_truth(tmp_path: Path, link: str, fit_intercept: bool) -> None:
+def test_certificates_are_bounds_near_the_truth(tmp_path, link, fit_intercept):
     x, y = _dense(300, 8, 3)
     weight = np.random.default_rng(1).integers(1, 5, 300) / 2
     # curvatures far above alpha, and features with means
@@ -280,13 +269,13 @@ def test_certificates_are_bounds_near_the_truth(tmp_path: Path, link: str, fit_i
             assert certificate["value"] <= 10.0 * excess
 
 
-def test_no_bound_with_an_intercept_in_single_precision(tmp_path: Path) -> None:
+def test_no_bound_with_an_intercept_in_single_precision(tmp_path):
     dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 3))
     result = fit("gls", dataset, params={"alpha": 1e-2, "fit_intercept": True, "dtype": "float32"}, passes=5)
     assert result.record["certificate"]["kind"] == "gradient_norm"
 
 
-def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path: Path) -> None:
+def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path):
     dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 3))
     kept = History()
     result = fit(
@@ -307,7 +296,7 @@ def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_identity_is_ridge_regression_at_one_read(tmp_path: Path, layout: str, fit_intercept: bool) -> None:
+def test_identity_is_ridge_regression_at_one_read(tmp_path, layout, fit_intercept):
     x, y = _dense(300, 8, 3)
     s = np.random.default_rng(1).integers(1, 5, 300) / 2
     dataset = write_dataset(tmp_path / "d", x if layout == "dense" else sp.csr_matrix(x), y, sample_weight=s)
@@ -321,7 +310,7 @@ def test_identity_is_ridge_regression_at_one_read(tmp_path: Path, layout: str, f
     assert evaluate(result.model, dataset).error == np.mean(theirs.predict(x).argmax(axis=1) != y)
 
 
-def test_resuming_a_closed_form_that_was_interrupted(tmp_path: Path) -> None:
+def test_resuming_a_closed_form_that_was_interrupted(tmp_path):
     x, y = _dense(300, 8, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"link": "identity", "alpha": 0.1}
@@ -333,7 +322,7 @@ def test_resuming_a_closed_form_that_was_interrupted(tmp_path: Path) -> None:
     assert ended.model.sha256 == whole.model.sha256
 
 
-def test_init_goes_on_where_a_run_has_stopped(tmp_path: Path) -> None:
+def test_init_goes_on_where_a_run_has_stopped(tmp_path):
     x, y = _dense(300, 8, 4, noise=0.5)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"alpha": 1e-4, "accelerate": "none", "lipschitz": "sharp"}
@@ -345,7 +334,7 @@ def test_init_goes_on_where_a_run_has_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_singular_sigma_is_fitted_and_said(tmp_path: Path, link: str) -> None:
+def test_singular_sigma_is_fitted_and_said(tmp_path, link):
     x, y = _dense(300, 5, 3)
     # the sum of two columns, a constant, a column of zeros
     wide = np.hstack([x, x[:, :1] + x[:, 1:2], np.full((300, 1), 2.0), np.zeros((300, 1))])
@@ -367,7 +356,7 @@ def test_singular_sigma_is_fitted_and_said(tmp_path: Path, link: str) -> None:
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_intercept: bool) -> None:
+def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):
     x, y = _dense(230, 7, 3)
     s = np.random.default_rng(1).integers(1, 5, 230) / 2
     stored = x if layout == "dense" else sp.csr_matrix(x)
@@ -408,9 +397,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_
         ("logit", "dense", False),
     ],
 )
-def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
-    tmp_path: Path, link: str, layout: str, fit_intercept: bool
-) -> None:
+def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(tmp_path, link, layout, fit_intercept):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((230, 7))
     y = (x[:, :3] + 0.7 * rng.gumbel(size=(230, 3))).argmax(axis=1).astype(np.int32)
@@ -452,7 +439,7 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
     assert any(line.startswith(f"note: {said}") for line in run_lines(tmp_path / "run"))
 
 
-def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tmp_path: Path) -> None:
+def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tmp_path):
     x, y = _dense(200, 5, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"alpha": "path", "alphas": "0.1:0.01"}
@@ -468,11 +455,11 @@ def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tm
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=0.05)
 
 
-def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path: Path) -> None:
+def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path):
     x, y = labelled_rows(300, 20, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     x, y = labelled_rows(120, 20, 4, seed=9)
-    options: dict[str, Any] = {
+    options = {
         "params": {"alpha": "path", "alphas": "0.3:0.1", "folds": 2}, "eval_data": write_dataset(tmp_path / "e", x, y),
         "eval_every": 1, "patience": 3, "passes": 60, "checkpoint_seconds": 0.0,
     }  # fmt: skip
@@ -486,7 +473,7 @@ def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path: Pa
     assert resumed.model.params["alpha"] == 0.3
 
 
-def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path: Path) -> None:
+def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path):
     x, y = _dense(300, 5, 3, noise=0.3)
     dataset = write_dataset(tmp_path / "d", x, y)
     # alpha=100 alone meets the tolerance within a few reads, long before 0.001 is fitted
@@ -499,7 +486,7 @@ def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path: Path) -
     assert "preliminary" not in result.record
 
 
-def test_a_path_goes_on_from_an_initial_model(tmp_path: Path) -> None:
+def test_a_path_goes_on_from_an_initial_model(tmp_path):
     x, y = _dense(300, 6, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     fit("gls", dataset, tmp_path / "first", params={"alpha": 0.01}, passes=100)
@@ -510,7 +497,7 @@ def test_a_path_goes_on_from_an_initial_model(tmp_path: Path) -> None:
     assert warm.passes < cold.passes
 
 
-def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path) -> None:
+def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path):
     x, y = labelled_rows(300, 1000, 20)
     dataset = write_dataset(tmp_path / "d", x, y)
     budget = MemoryBudget(400 * MIB)
@@ -522,7 +509,7 @@ def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path) -> No
     fit("gls", dataset, params={"alpha": "path", "alphas": "0.1", "folds": 2}, passes=3, memory=budget)
 
 
-def test_the_default_path_is_relative_to_the_features(tmp_path: Path) -> None:
+def test_the_default_path_is_relative_to_the_features(tmp_path):
     x, y = _dense(200, 5, 2)
     found = []
     for scale in (1.0, 1000.0):
@@ -536,12 +523,12 @@ def test_the_default_path_is_relative_to_the_features(tmp_path: Path) -> None:
     np.testing.assert_allclose([p["cv_mse"] for p in found[0]], [p["cv_mse"] for p in found[1]], rtol=1e-9)
 
 
-def test_what_is_refused_before_reading(tmp_path: Path) -> None:
+def test_what_is_refused_before_reading(tmp_path):
     x, y = _dense(200, 5, 2)
     dataset = write_dataset(tmp_path / "d", x, y)
     fit("gls", dataset, tmp_path / "run", passes=1)
     closed = "link=identity is solved in closed form and has no use for it; drop it"
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+    cases = [
         ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or path"),
         ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or adaptive"),
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),
@@ -568,14 +555,14 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_a_fold_without_rows_is_refused(tmp_path: Path, link: str) -> None:
+def test_a_fold_without_rows_is_refused(tmp_path, link):
     x, y = _dense(12, 3, 2)
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=4)
     with pytest.raises(ParameterError, match="folds=6: a fold has no rows of any weight; ask for fewer"):
         fit("gls", dataset, params={"link": link, "alpha": "path", "folds": 6})
 
 
-def test_init_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_init_that_does_not_fit_is_refused(tmp_path):
     x, y = _dense(100, 5, 2)
     fit("gls", write_dataset(tmp_path / "d", x, y), tmp_path / "run", passes=1)
     other = write_dataset(tmp_path / "o", x[:, :4], y)
@@ -583,7 +570,7 @@ def test_init_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         fit("gls", other, params={"init": str(tmp_path / "run")})
 
 
-def test_a_gram_matrix_that_does_not_fit_is_refused_with_a_block_size(tmp_path: Path) -> None:
+def test_a_gram_matrix_that_does_not_fit_is_refused_with_a_block_size(tmp_path):
     x, y = labelled_rows(200, 30_000, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     budget = MemoryBudget(1024 * MIB)
@@ -596,7 +583,7 @@ def test_a_gram_matrix_that_does_not_fit_is_refused_with_a_block_size(tmp_path: 
 
 
 @pytest.mark.parametrize("link", ["identity", "softmax"])
-def test_plan_has_seconds_and_grows_with_the_width(tmp_path: Path, link: str) -> None:
+def test_plan_has_seconds_and_grows_with_the_width(tmp_path, link):
     made = []
     for width in (50, 1500):
         x, y = labelled_rows(300, width, 3)
@@ -606,7 +593,7 @@ def test_plan_has_seconds_and_grows_with_the_width(tmp_path: Path, link: str) ->
     assert made[1].worker_parts["weights"] > 8 * 1500**2
 
 
-def test_a_first_round_alone_publishes_a_safe_step(tmp_path: Path) -> None:
+def test_a_first_round_alone_publishes_a_safe_step(tmp_path):
     x, y = _dense(200, 5, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     (record,) = _records(dataset, {"alpha": 1e-5}, 1)
@@ -615,7 +602,7 @@ def test_a_first_round_alone_publishes_a_safe_step(tmp_path: Path) -> None:
     assert record["objective"] == pytest.approx(plain.value(oracle.train(plain, 1)[1]), rel=1e-9)
 
 
-def test_the_methods_parameters_have_defaults_that_resolve() -> None:
+def test_the_methods_parameters_have_defaults_that_resolve():
     resolved = method_named("gls").resolve({})
     assert (resolved["link"], resolved["alpha"], resolved["fit_intercept"]) == ("softmax", 1e-5, True)
     assert method_named("gls").resolve({"lipschitz": "0.1"})["lipschitz"] == 0.1

@@ -1,7 +1,5 @@
 """The solvers of gls one round at a time: which one a setting has, and the states that they hand on."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -11,11 +9,9 @@ from distls.methods.method_registry import METHODS
 from distls.solvers.least_squares.accelerated import Accelerated
 from distls.solvers.least_squares.gls import ClosedForm
 from distls.solvers.least_squares.path import Path
-from distls.solvers.solver import State
-from distls.storage.dataset.dataset import Dataset
 from distls.training.configuration import Setting
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "closed": {"link": "identity"},
     "closed-path": {"link": "identity", "alpha": "path", "folds": 2},
     "closed-singular": {"link": "identity", "alpha": 0},
@@ -28,18 +24,18 @@ ROUNDS = 12
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     """Rows with a column twice, so that Sigma is singular."""
     x, y = labelled_rows(240, 8, 3)
     dense = x.toarray()
     return write_dataset(tmp_path_factory.mktemp("data") / "d", np.hstack([dense, dense[:, :1]]), y)
 
 
-def solver_of(dataset: Dataset, setting: str) -> Any:
+def solver_of(dataset, setting):
     return Setting.of(METHODS["gls"], SETTINGS[setting], dataset, 0).solver(slots=1, memory=None)
 
 
-def states_of(solver: Any, rounds: int = ROUNDS) -> list[Any]:
+def states_of(solver, rounds=ROUNDS):
     states = [solver.init()]
     for _ in range(rounds):
         if solver.status(states[-1]) != "RUNNING":
@@ -48,7 +44,7 @@ def states_of(solver: Any, rounds: int = ROUNDS) -> list[Any]:
     return states
 
 
-def bits(state: State) -> tuple[Any, dict[str, bytes]]:
+def bits(state):
     scalars, arrays = state.split()
     return scalars, {name: array.tobytes() for name, array in arrays.items()}
 
@@ -57,14 +53,12 @@ def bits(state: State) -> tuple[Any, dict[str, bytes]]:
     ("setting", "solver"),
     [("closed", ClosedForm), ("closed-path", ClosedForm), ("one", Accelerated), ("path", Path)],
 )
-def test_a_setting_has_the_solver_of_its_link_and_alpha(
-    dataset: Dataset, setting: str, solver: type[Any]
-) -> None:
+def test_a_setting_has_the_solver_of_its_link_and_alpha(dataset, setting, solver):
     assert type(solver_of(dataset, setting)) is solver
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_step_changes_nothing_of_the_state_before(dataset: Dataset, setting: str) -> None:
+def test_a_step_changes_nothing_of_the_state_before(dataset, setting):
     solver = solver_of(dataset, setting)
     state = solver.init()
     for _ in range(ROUNDS):
@@ -79,7 +73,7 @@ def test_a_step_changes_nothing_of_the_state_before(dataset: Dataset, setting: s
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_states_are_taken_apart_and_rebuilt(dataset: Dataset, setting: str) -> None:
+def test_states_are_taken_apart_and_rebuilt(dataset, setting):
     solver = solver_of(dataset, setting)
     states = states_of(solver)
     assert len(states) == (1 + (2 if setting in SINGULAR else 1) if "closed" in setting else 1 + ROUNDS)

@@ -1,9 +1,5 @@
 """Links of `gls` that are given by their derivative: the paper's iterates, the optimum, predictions, evaluation."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
@@ -16,15 +12,15 @@ from distls.evaluation.evaluate import evaluate
 from distls.interchange.export import export
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Link
+from distls.workers.losses.links import Link
 from reference import least_squares as oracle
 
 
-def _classes(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _classes(path):
     x, y = labelled_rows(330, 12, 3)
     s = (np.random.default_rng(5).integers(1, 5, 330) / 2).astype(np.float32)
     return (
@@ -35,7 +31,7 @@ def _classes(path: Path) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _counts(path: Path, scale: float = 1.0) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _counts(path, scale=1.0):
     """Return rows with two counts each, their arrays and weights; `scale` multiplies their means."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((400, 6)).astype(np.float32)
@@ -45,10 +41,10 @@ def _counts(path: Path, scale: float = 1.0) -> tuple[Dataset, np.ndarray, np.nda
     return open_dataset(path), x.astype(float), y, s.astype(float)
 
 
-def _optimum(p: oracle.Problem) -> float:
+def _optimum(p):
     shape = p.x.shape[1], p.y.shape[1]
 
-    def value_and_slope(w: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_slope(w):
         return p.value(w.reshape(shape)), p.gradient(w.reshape(shape)).ravel()
 
     start = np.zeros(shape[0] * shape[1])
@@ -58,7 +54,7 @@ def _optimum(p: oracle.Problem) -> float:
 
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 @pytest.mark.parametrize("steps", [1, 4])
-def test_plain_steps_are_algorithm_1(tmp_path: Path, link: str, steps: int) -> None:
+def test_plain_steps_are_algorithm_1(tmp_path, link, steps):
     dataset, x, y, s = _classes(tmp_path / "d")
     p = oracle.problem(x, y, link, 1e-3, s=s)
     params = {"link": link, "alpha": 1e-3, "accelerate": "none", "lipschitz": "sharp"}
@@ -69,7 +65,7 @@ def test_plain_steps_are_algorithm_1(tmp_path: Path, link: str, steps: int) -> N
 
 
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
-def test_classes_end_at_the_optimum(tmp_path: Path, link: str) -> None:
+def test_classes_end_at_the_optimum(tmp_path, link):
     dataset, x, y, s = _classes(tmp_path / "d")
     best = _optimum(oracle.problem(x, y, link, 1e-3, s=s))
     result = fit("gls", dataset, params={"link": link, "alpha": 1e-3}, passes=300)
@@ -82,7 +78,7 @@ def test_classes_end_at_the_optimum(tmp_path: Path, link: str) -> None:
 
 
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
-def test_predictions_and_probabilities_of_classes(tmp_path: Path, link: str) -> None:
+def test_predictions_and_probabilities_of_classes(tmp_path, link):
     dataset, x, y, _ = _classes(tmp_path / "d")
     model = fit("gls", dataset, tmp_path / "run", params={"link": link, "alpha": 1e-3}).model
     means = oracle.LINKS[link](x @ model.weights + model.intercept, y)[1]
@@ -100,7 +96,7 @@ def test_predictions_and_probabilities_of_classes(tmp_path: Path, link: str) -> 
 @pytest.mark.fast_cases("False-300")
 @pytest.mark.parametrize("scale", [0.02, 1.0, 300.0])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_counts_end_at_the_optimum(tmp_path: Path, scale: float, fit_intercept: bool) -> None:
+def test_counts_end_at_the_optimum(tmp_path, scale, fit_intercept):
     dataset, x, y, s = _counts(tmp_path / "d", scale)
     best = _optimum(oracle.problem(x, y, "poisson", 1e-2, s=s, constant=fit_intercept))
     params = {"link": "poisson", "alpha": 1e-2, "fit_intercept": fit_intercept}
@@ -108,7 +104,7 @@ def test_counts_end_at_the_optimum(tmp_path: Path, scale: float, fit_intercept: 
     assert result.record["objective"] == pytest.approx(best, rel=1e-8)
 
 
-def test_counts_agree_with_scikit_learn(tmp_path: Path) -> None:
+def test_counts_agree_with_scikit_learn(tmp_path):
     dataset, x, y, s = _counts(tmp_path / "d")
     model = fit("gls", dataset, params={"link": "poisson", "alpha": 1e-2}, passes=300).model
     for output in range(2):
@@ -118,14 +114,14 @@ def test_counts_agree_with_scikit_learn(tmp_path: Path) -> None:
         assert model.intercept[output] == pytest.approx(other.intercept_, rel=1e-4)
 
 
-def test_the_regressor_of_counts_is_scikit_learns(tmp_path: Path) -> None:
+def test_the_regressor_of_counts_is_scikit_learns(tmp_path):
     _, x, y, s = _counts(tmp_path / "d")
     own = GeneralizedLeastSquaresRegressor(alpha=1e-2, link="poisson").fit(x, y[:, 0], sample_weight=s)
     other = PoissonRegressor(alpha=1e-2, tol=1e-10, max_iter=1000).fit(x, y[:, 0], sample_weight=s)
     np.testing.assert_allclose(own.predict(x), other.predict(x), rtol=1e-4)
 
 
-def test_predictions_of_counts_are_means_and_their_deviance_is_reported(tmp_path: Path) -> None:
+def test_predictions_of_counts_are_means_and_their_deviance_is_reported(tmp_path):
     dataset, x, y, s = _counts(tmp_path / "d")
     fit("gls", dataset, tmp_path / "run", params={"link": "poisson", "alpha": 1e-2})
     model = load_model(tmp_path / "run", dtype="float64")
@@ -143,7 +139,7 @@ def test_predictions_of_counts_are_means_and_their_deviance_is_reported(tmp_path
     assert weighted.deviance == pytest.approx(2 * halves @ s / s.sum(), rel=1e-6)
 
 
-def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path: Path) -> None:
+def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path):
     dataset, _, _, _ = _counts(tmp_path / "d")
     result = fit("gls", dataset, params={"link": "poisson", "alpha": 1e-2}, eval_data=dataset)
     assert result.record["eval_error"] == pytest.approx(evaluate(result.model, dataset).deviance)
@@ -162,13 +158,13 @@ def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path: Path) -> No
         ({"link": "probit"}, "continuous targets; they need link=identity or link=poisson"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, params: dict[str, Any], message: str) -> None:
+def test_what_is_refused(tmp_path, params, message):
     dataset, _, _, _ = _counts(tmp_path / "d")
     with pytest.raises(ParameterError, match=message):
         fit("gls", dataset, params=params)
 
 
-def test_negative_counts_and_formats_without_the_link_are_one_line(tmp_path: Path) -> None:
+def test_negative_counts_and_formats_without_the_link_are_one_line(tmp_path):
     x = np.random.default_rng(0).standard_normal((60, 3))
     ingest(x, tmp_path / "n", y=x[:, 0], target="continuous")
     with pytest.raises(ParameterError, match=r"link=poisson: a target is -\d.*counts are 0 or more"):
@@ -188,20 +184,20 @@ class CompLogLog(Link):
     name = "cloglog"
     steepest = float(np.exp(-1.0)) * 1.0000001
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(-np.expm1(-np.exp(np.minimum(scores, 30.0))))
 
 
 @pytest.fixture
-def cloglog() -> Iterator[None]:
+def cloglog():
     loss_registry.register_loss(CompLogLog())
     yield
     loss_registry._losses.pop("cloglog", None)
 
 
 @pytest.mark.usefixtures("cloglog")
-def test_a_link_from_outside_is_trained_stored_by_its_name_and_asked_for(tmp_path: Path) -> None:
+def test_a_link_from_outside_is_trained_stored_by_its_name_and_asked_for(tmp_path):
     dataset, x, y, s = _classes(tmp_path / "d")
     result = fit("gls", dataset, tmp_path / "run", params={"link": "cloglog", "alpha": 1e-2}, passes=200)
     z = x @ result.model.weights + result.model.intercept

@@ -7,14 +7,14 @@ from distls.solvers.least_squares.metric import Metric, PathMetric, second_momen
 from distls.workers.linear_algebra.packed_triangle import packed
 
 
-def _rows(n: int, d: int, condition: float, seed: int = 0) -> np.ndarray:
+def _rows(n, d, condition, seed=0):
     rng = np.random.default_rng(seed)
     q, _ = np.linalg.qr(rng.standard_normal((n, d)))
     v, _ = np.linalg.qr(rng.standard_normal((d, d)))
     return np.asarray(np.sqrt(n) * q * np.logspace(0, -np.log10(condition), d) @ v)
 
 
-def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -> Metric:
+def _in_basis(x, metric, alpha, *, intercept):
     """Do what a read in the metric's next basis does."""
     basis = metric.next_basis()
     z = np.hstack([np.ones((len(x), 1)), x]) if intercept else x
@@ -22,13 +22,13 @@ def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -
     return Metric(basis, q.T @ q / len(x), alpha, intercept=intercept)
 
 
-def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
+def _metric(x, alpha, *, intercept):
     sigma = second_moments(packed(x.T @ x), x.sum(axis=0), len(x), intercept=intercept)
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept: bool) -> None:
+def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept):
     x = np.random.default_rng(0).standard_normal((50, 4))
     s = np.random.default_rng(1).uniform(0.5, 2, 50)
     sigma = second_moments(packed((x * s[:, None]).T @ x), s @ x, s.sum(), intercept=intercept)
@@ -39,7 +39,7 @@ def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 @pytest.mark.parametrize("lipschitz", [0.0625, 0.5, 1.0])
-def test_steps_solve_in_the_metric(intercept: bool, alpha: float, lipschitz: float) -> None:
+def test_steps_solve_in_the_metric(intercept, alpha, lipschitz):
     x = np.random.default_rng(0).standard_normal((60, 5)) * [1, 10, 100, 0.1, 3] + 2.0
     metric = _metric(x, alpha, intercept=intercept)
     assert metric.is_sound
@@ -55,7 +55,7 @@ def test_steps_solve_in_the_metric(intercept: bool, alpha: float, lipschitz: flo
 
 
 @pytest.mark.parametrize("condition", [1e6, 1e8, 1e10])
-def test_another_basis_saves_the_digits_that_the_gram_matrix_loses(condition: float) -> None:
+def test_another_basis_saves_the_digits_that_the_gram_matrix_loses(condition):
     x = _rows(400, 12, condition)
     plain = _metric(x, 0.0, intercept=False)
     assert not plain.is_sound
@@ -71,7 +71,7 @@ def test_another_basis_saves_the_digits_that_the_gram_matrix_loses(condition: fl
     assert abs(np.linalg.norm(r, -2) * condition / np.linalg.norm(r, 2) - 1) < 0.1
 
 
-def test_a_singular_sigma_is_solved_in_its_range_and_says_its_rank() -> None:
+def test_a_singular_sigma_is_solved_in_its_range_and_says_its_rank():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((80, 4))
     x = np.hstack([x, x[:, :1] + x[:, 1:2], np.zeros((80, 2)), np.full((80, 1), 3.0)])
@@ -88,7 +88,7 @@ def test_a_singular_sigma_is_solved_in_its_range_and_says_its_rank() -> None:
     np.testing.assert_array_equal(step[[6, 7]], 0.0)
 
 
-def test_alpha_mends_what_is_singular() -> None:
+def test_alpha_mends_what_is_singular():
     x = np.hstack([np.ones((30, 2)), np.zeros((30, 1))])
     metric = _metric(x, 0.1, intercept=True)
     assert metric.is_sound
@@ -99,7 +99,7 @@ def test_alpha_mends_what_is_singular() -> None:
     np.testing.assert_allclose(metric.steps(g, 1.0), wanted, rtol=1e-12)
 
 
-def test_a_ridge_keeps_many_copies_of_a_column_sound() -> None:
+def test_a_ridge_keeps_many_copies_of_a_column_sound():
     """In the 1-norm they are not, at alpha = 1e-5; an eigendecomposition of large blocks would take minutes."""
     column = np.random.default_rng(0).standard_normal(50)
     column /= np.sqrt(np.mean(column**2))
@@ -110,10 +110,10 @@ def test_a_ridge_keeps_many_copies_of_a_column_sound() -> None:
     assert not _metric(np.tile(column[:, None], (1, 400)), 1e-7, intercept=False).is_sound
 
 
-def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch):
     """Those of a block of 8000 features take minutes, its Cholesky factor seconds."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise AssertionError("eigenvectors were asked for")
 
     monkeypatch.setattr("scipy.linalg.eigh", refuse)
@@ -129,16 +129,14 @@ def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("alpha", "rank"), [(0.0, 1), (1e-8, 1), (1e-3, 30)])
-def test_what_a_gram_matrix_was_rounded_to_is_no_direction_unless_a_ridge_is_above_it(
-    alpha: float, rank: int
-) -> None:
+def test_what_a_gram_matrix_was_rounded_to_is_no_direction_unless_a_ridge_is_above_it(alpha, rank):
     column = np.random.default_rng(0).standard_normal(50)
     sigma = np.full((30, 30), np.mean(column**2)) * (1 + 1e-7 * np.eye(30))
     assert Metric.scaled(sigma.copy(), alpha, intercept=False, eps=2.0**-23).rank == rank
     assert Metric.scaled(sigma.copy(), alpha, intercept=False).rank == 30
 
 
-def test_a_tiny_alpha_counts_in_the_new_basis_too() -> None:
+def test_a_tiny_alpha_counts_in_the_new_basis_too():
     x = _rows(300, 6, 1e7)
     alpha = 1e-13
     metric = _in_basis(x, _metric(x, alpha, intercept=False), alpha, intercept=False)
@@ -150,7 +148,7 @@ def test_a_tiny_alpha_counts_in_the_new_basis_too() -> None:
     assert np.linalg.norm(step - wanted) < 1e-6 * np.linalg.norm(wanted)
 
 
-def test_zero_columns_alone_leave_the_rest_sound() -> None:
+def test_zero_columns_alone_leave_the_rest_sound():
     x = np.random.default_rng(0).standard_normal((40, 3)) * [1, 0, 1]
     metric = _metric(x, 0.0, intercept=False)
     assert metric.is_sound
@@ -164,7 +162,7 @@ def test_zero_columns_alone_leave_the_rest_sound() -> None:
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept: bool) -> None:
+def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept):
     x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0
     sigma = second_moments(packed(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
     metric = PathMetric(sigma, intercept=intercept, eps=2.0**-52)

@@ -1,13 +1,11 @@
 """Algorithm 2 on the blocks of Algorithm 3: the contract, the oracle's rounds, lost predictions, what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -15,7 +13,6 @@ from distls.model_check import check_model
 from distls.planning.fit_plan import plan_fit
 from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
@@ -23,15 +20,15 @@ from distls.workers.runtime.rng import Purpose, rng
 from reference import calibrated as oracle
 from reference.stagewise import fourier
 
-FOURIER: dict[str, Any] = {"features": "fourier", "bandwidth": 2.0}
-CLS: dict[str, Any] = {"inner": "cls", "inner_rounds": 2, "dtype": "float64"}
+FOURIER = {"features": "fourier", "bandwidth": 2.0}
+CLS = {"inner": "cls", "inner_rounds": 2, "dtype": "float64"}
 
 
 class TestContract(SolverContract):
     """Sparse rows, an order for each block, a smaller last one among them."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "cls", "inner_rounds": 2, "order": "gradient", "block_size": 25, "basis": "1+2+log"
     }  # fmt: skip
     passes = None
@@ -39,22 +36,18 @@ class TestContract(SolverContract):
 
 
 @pytest.mark.slow
-class TestContractOfFourierFeatures(SolverContract):
+class TestContractOfFourierFeatures(StoredContract):
     """Random features of dense rows behind principal components, in single precision."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "cls", "features": "fourier", "block_size": 12, "pca": 6, "stages": 3, "lanes": 3
     }  # fmt: skip
     passes = None
-
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
+    dense = True
 
 
-def _written(path: Path, kind: str) -> tuple[Dataset, np.ndarray, np.ndarray, np.ndarray]:
+def _written(path, kind):
     """Return a data set, its rows as an array, the indicators of their classes, and their weights."""
     x, y = labelled_rows(330, 30, 4)
     weight = (np.random.default_rng(5).integers(1, 5, 330) / 2).astype(np.float32)
@@ -63,7 +56,7 @@ def _written(path: Path, kind: str) -> tuple[Dataset, np.ndarray, np.ndarray, np
     return dataset, x.toarray().astype(float), np.eye(4)[y], weight.astype(float)
 
 
-def _features(kind: str, x: np.ndarray, stages: int) -> list[np.ndarray]:
+def _features(kind, x, stages):
     """Return the features of each stage of 12: of a pass over columns in random order 12, 12 and 6."""
     if kind == "fourier":
         return [fourier(x, 3, stage, 12, 2.0) for stage in range(stages)]
@@ -73,7 +66,7 @@ def _features(kind: str, x: np.ndarray, stages: int) -> list[np.ndarray]:
 
 @pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
-def test_every_round_is_the_oracles(tmp_path: Path, kind: str) -> None:
+def test_every_round_is_the_oracles(tmp_path, kind):
     dataset, x, y, s = _written(tmp_path / "d", kind)
     params = {**CLS, "block_size": 12, "stages": 3, "basis": "1+3", "alpha": 1e-3}
     params |= FOURIER if kind == "fourier" else {}
@@ -94,7 +87,7 @@ def test_every_round_is_the_oracles(tmp_path: Path, kind: str) -> None:
     predict(result.model, dataset, tmp_path / "p.csv", proba=True)
 
 
-def test_one_stage_is_the_method_cls(tmp_path: Path) -> None:
+def test_one_stage_is_the_method_cls(tmp_path):
     dataset, x, _, _ = _written(tmp_path / "d", "dense")
     own = {**CLS, **FOURIER, "block_size": 12, "stages": 1, "basis": "1+2", "alpha": 1e-4}
     fit("stagewise", dataset, tmp_path / "a", params=own, seed=3)
@@ -104,7 +97,7 @@ def test_one_stage_is_the_method_cls(tmp_path: Path) -> None:
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
-def test_the_error_falls_from_stage_to_stage(tmp_path: Path) -> None:
+def test_the_error_falls_from_stage_to_stage(tmp_path):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     params = {**CLS, "order": "block-gradient", "block_size": 5, "stages": 6, "alpha": 0.0}
     result = fit("stagewise", dataset, tmp_path / "run", params=params)
@@ -116,7 +109,7 @@ def test_the_error_falls_from_stage_to_stage(tmp_path: Path) -> None:
 
 @pytest.mark.slow_cases("(replacement|gradient)$")
 @pytest.mark.parametrize("order", ["replacement", "frequency", "gradient", "block-gradient"])
-def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path: Path, order: str) -> None:
+def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path, order):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     params = {"inner": "cls", "inner_rounds": 2, "order": order, "block_size": 13, "stages": 3, "basis": 2}
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0)
@@ -127,7 +120,7 @@ def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path: Path, or
     assert plan_fit("stagewise", dataset.path, params, probe=False).passes == undisturbed.passes
 
 
-def test_sets_of_labels_end_in_the_cube(tmp_path: Path) -> None:
+def test_sets_of_labels_end_in_the_cube(tmp_path):
     rng_ = np.random.default_rng(2)
     x = rng_.standard_normal((200, 8))
     y = (x @ rng_.standard_normal((8, 3)) > 0.4).astype(int)
@@ -141,7 +134,7 @@ def test_sets_of_labels_end_in_the_cube(tmp_path: Path) -> None:
     assert model.recipe["calibration"] == {"powers": [1, 2], "onto": "cube", "stage_rounds": 2}
 
 
-def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path: Path) -> None:
+def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path):
     dataset, x, y, s = _written(tmp_path / "d", "dense")
     params = {**CLS, **FOURIER, "block_size": 12, "stages": 3, "basis": "1", "alpha": 1e-3}
     fit("stagewise", dataset, tmp_path / "run", params=params, seed=3, passes=6)
@@ -166,9 +159,7 @@ def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path: Path) ->
         ),
     ],
 )
-def test_a_forged_model_is_refused(
-    tmp_path: Path, recipe: dict[str, Any], arrays: dict[str, Any], message: str
-) -> None:
+def test_a_forged_model_is_refused(tmp_path, recipe, arrays, message):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     model = fit("stagewise", dataset, params={**CLS, "block_size": 12}).model
     check_model(model, "m")
@@ -177,10 +168,10 @@ def test_a_forged_model_is_refused(
         check_model(replace(model, recipe=own, arrays={**model.arrays, **arrays}), "m")
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     dataset, x, _, _ = _written(tmp_path / "d", "csr")
     numbers = write_targets(tmp_path / "n", x, x[:, :1], "continuous")
-    cases: list[tuple[Dataset, dict[str, Any], str]] = [
+    cases = [
         (dataset, {"basis": "1+2"}, "basis=1+2: used with inner=cls only; leave it out"),
         (
             dataset,

@@ -2,21 +2,16 @@
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.events import RoundEvent
 from distls.solvers.least_squares.stagewise_state import block_of
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.testing.solvers import StopAfter, interrupted
@@ -29,18 +24,15 @@ from reference import stagewise as oracle
 FOURIER = {"features": "fourier", "bandwidth": 2.0}
 
 
-class DenseContract(SolverContract):
+class DenseContract(StoredContract):
     """Random features need dense rows."""
 
-    @pytest.fixture(scope="class")
-    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-        x, y = labelled_rows(1050, 60, 5)
-        return write_dataset(tmp_path_factory.mktemp("data") / "train", x.toarray(), y)
+    dense = True
 
 
 class TestLinear(SolverContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {"block_size": 13, "stages": 7, "alpha": 1e-2}
+    params = {"block_size": 13, "stages": 7, "alpha": 1e-2}
     passes = None
 
 
@@ -49,7 +41,7 @@ class TestCalibratedModels(DenseContract):
     """Two models on disjoint features, class weights, three lanes."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         **FOURIER,
         "inner": "calibrated",
         "block_size": 16,
@@ -66,7 +58,7 @@ class TestMasksAndPolynomials(DenseContract):
     """Convolutional features, and polynomials of them beside, in two models."""
 
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "features": "random-masks",
         "image": "5x4x3",
         "mask_side": 2,
@@ -83,7 +75,7 @@ class TestMasksAndPolynomials(DenseContract):
 @pytest.mark.slow
 class TestLogistic(DenseContract):
     method = "stagewise"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "inner": "logistic",
         "block_size": 20,
         "inner_rounds": 2,
@@ -94,11 +86,11 @@ class TestLogistic(DenseContract):
     passes = None
 
 
-def _weights_of(n_rows: int) -> np.ndarray:
+def _weights_of(n_rows):
     return (np.random.default_rng(5).integers(1, 5, n_rows) / 2).astype(np.float32)
 
 
-def _written(path: Path, kind: str, weighted: bool = False) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def _written(path, kind, weighted=False):
     """Return a data set, its rows as an array and the indicators of their classes."""
     x, y = labelled_rows(330, 40, 4)
     weight = _weights_of(330) if weighted else None
@@ -106,16 +98,16 @@ def _written(path: Path, kind: str, weighted: bool = False) -> tuple[Dataset, np
     return write_dataset(path, rows, y, sample_weight=weight), x.toarray().astype(float), np.eye(4)[y]
 
 
-def _random_columns(n_features: int, size: int, stages: int, seed: int = 0) -> list[np.ndarray]:
+def _random_columns(n_features, size, stages, seed=0):
     """Return the columns of each stage: the documented order, a new one in each pass."""
-    columns: list[np.ndarray] = []
+    columns = []
     while len(columns) < stages:
         order = rng(seed, Purpose.COLUMNS, len(columns) // -(-n_features // size)).permutation(n_features)
         columns += [np.sort(order[first : first + size]) for first in range(0, n_features, size)]
     return columns[:stages]
 
 
-def _expected(inner: str, features: list[np.ndarray], y: np.ndarray, alpha: float, **options: Any) -> Any:
+def _expected(inner, features, y, alpha, **options):
     if inner == "logistic":
         return oracle.logistic(features, y, alpha, **options)
     options.pop("rounds"), options.pop("accelerate")
@@ -125,12 +117,12 @@ def _expected(inner: str, features: list[np.ndarray], y: np.ndarray, alpha: floa
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic", "accelerated"])
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, intercept: bool) -> None:
+def test_every_stage_is_the_papers(tmp_path, inner, kind, intercept):
     dataset, x, y = _written(tmp_path / "d", kind, weighted=True)
     s = _weights_of(330).astype(float)
     columns = _random_columns(40, 12, 6, seed=3)
     features = [x[:, c] for c in columns]
-    params: dict[str, Any] = {
+    params = {
         "inner": inner,
         "block_size": 12,
         "stages": 6,
@@ -162,7 +154,7 @@ def test_every_stage_is_the_papers(tmp_path: Path, inner: str, kind: str, interc
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_plain_model_is_the_replayed_predictions(tmp_path: Path, inner: str) -> None:
+def test_plain_model_is_the_replayed_predictions(tmp_path, inner):
     dataset, x, _ = _written(tmp_path / "d", "dense")
     watch = Rounds()
     params = {"inner": inner, "block_size": 16, "stages": 5, "dtype": "float64"}
@@ -175,9 +167,9 @@ def test_plain_model_is_the_replayed_predictions(tmp_path: Path, inner: str) -> 
     np.testing.assert_allclose(x @ model.weights + model.intercept, values, rtol=1e-10, atol=1e-12)
 
 
-def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path: Path) -> None:
+def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
-    losses: list[float] = []
+    losses = []
     for passes in (1, 2, 5, 10):
         params = {**FOURIER, "block_size": 8, "stages": 10, "alpha": 1e-4, "dtype": "float64"}
         result = fit("stagewise", dataset, params=params, passes=passes)
@@ -190,7 +182,7 @@ def test_residuals_only_become_smaller_down_to_the_last_stage(tmp_path: Path) ->
     assert sorted(losses, reverse=True) == losses
 
 
-def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
+def test_gradient_order_is_made_anew_for_each_pass(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "csr")
     watch = Rounds()
     params = {"order": "gradient", "block_size": 15, "stages": 6, "alpha": 1e-2, "dtype": "float64"}
@@ -210,7 +202,7 @@ def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inner: str) -> None:
+def test_block_gradient_ranks_all_features_before_each_block(tmp_path, inner):
     dataset, x, y = _written(tmp_path / "d", "csr")
     watch = Rounds()
     params = {"inner": inner, "order": "block-gradient", "block_size": 15, "stages": 5, "alpha": 1e-2}
@@ -238,18 +230,18 @@ def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inn
         {**FOURIER, "pca": 5, "block_size": 8, "stages": 2, "models": 2},
     ],
 )
-def test_plan_says_how_many_passes_there_are(tmp_path: Path, params: dict[str, Any]) -> None:
+def test_plan_says_how_many_passes_there_are(tmp_path, params):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     result = fit("stagewise", dataset, params=params, eval_every=0)
     assert plan_fit("stagewise", dataset.path, params, probe=False).passes == result.passes
     assert plan_fit("stagewise", dataset.path, params, probe=False, passes=2).passes == 2
 
 
-def test_models_are_averaged_over_disjoint_features(tmp_path: Path) -> None:
+def test_models_are_averaged_over_disjoint_features(tmp_path):
     dataset, x, y = _written(tmp_path / "d", "dense")
     params = {**FOURIER, "inner": "calibrated", "block_size": 9, "stages": 3, "models": 2, "dtype": "float64"}
     features = [oracle.fourier(x, 0, t, 9, 2.0) for t in range(6)]
-    options: dict[str, Any] = {"s": np.ones(330), "intercept": True, "calibrated": True}
+    options = {"s": np.ones(330), "intercept": True, "calibrated": True}
     one = oracle.linear(features[:3], y, 1e-3, **options)[-1].after
     two = oracle.linear(features[3:], y, 1e-3, **options)[-1].after
     both = fit("stagewise", dataset, params=params).model
@@ -263,7 +255,7 @@ def test_models_are_averaged_over_disjoint_features(tmp_path: Path) -> None:
     )
 
 
-def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any]) -> None:
+def test_targets_that_are_numbers(tmp_path, small_dense):
     written = small_dense(rows=(50, 70, 40), n_features=6, target="continuous", dtype="float64")
     x = np.concatenate([part.x.values for part in written.partitions])
     y = np.concatenate([part.y for part in written.partitions])
@@ -274,7 +266,7 @@ def test_targets_that_are_numbers(tmp_path: Path, small_dense: Callable[..., Any
     np.testing.assert_allclose(x @ model.weights + model.intercept, stages[-1].after, rtol=1e-8, atol=1e-10)
 
 
-def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:
+def test_one_block_of_all_columns_is_ridge_regression(tmp_path):
     from sklearn.linear_model import Ridge
 
     dataset, x, y = _written(tmp_path / "d", "csr")
@@ -285,12 +277,12 @@ def test_one_block_of_all_columns_is_ridge_regression(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
-def test_singular_blocks_without_a_ridge(tmp_path: Path, inner: str) -> None:
+def test_singular_blocks_without_a_ridge(tmp_path, inner):
     """Copied, constant and empty columns, and predictions that add up to one: a least-squares solution still."""
     x, y = labelled_rows(300, 20, 3)
     wide = np.hstack([x.toarray(), x.toarray()[:, :5], np.ones((300, 2)), np.zeros((300, 3))]).astype(float)
     dataset = write_dataset(tmp_path / "d", wide, y)
-    params: dict[str, Any] = {"inner": inner, "alpha": 0, "block_size": 30, "stages": 2, "dtype": "float64"}
+    params = {"inner": inner, "alpha": 0, "block_size": 30, "stages": 2, "dtype": "float64"}
     params |= {"inner_rounds": 300, "accelerate": "nesterov"} if inner == "logistic" else {}
     record = fit("stagewise", dataset, params=params).record
     if inner == "logistic":
@@ -303,7 +295,7 @@ def test_singular_blocks_without_a_ridge(tmp_path: Path, inner: str) -> None:
     )
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "original": {"block_size": 13, "stages": 5},
     "models": {**FOURIER, "inner": "calibrated", "block_size": 8, "stages": 3, "models": 2},
     "logistic": {**FOURIER, "inner": "logistic", "block_size": 8, "stages": 3, "inner_rounds": 2},
@@ -312,30 +304,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def _files(run: Path) -> list[Path]:
+def _files(run):
     return sorted((run / "state").glob("*.npy"))
 
 
-def _delete_all(run: Path) -> None:
+def _delete_all(run):
     for path in _files(run):
         path.unlink()
 
 
-def _damage_one(run: Path) -> None:
+def _damage_one(run):
     for path in _files(run)[:2]:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(bytes(content))
 
 
-def _cut_one(run: Path) -> None:
+def _cut_one(run):
     for path in _files(run)[-2:]:
         path.write_bytes(path.read_bytes()[:3])
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("harm", [_delete_all, _damage_one, _cut_one])
-def test_lost_predictions_are_made_anew(tmp_path: Path, setting: str, harm: Callable[[Path], None]) -> None:
+def test_lost_predictions_are_made_anew(tmp_path, setting, harm):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
@@ -348,13 +340,13 @@ def test_lost_predictions_are_made_anew(tmp_path: Path, setting: str, harm: Call
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
-def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) -> None:
+def test_replayed_predictions_are_the_lost_ones(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     run = tmp_path / "run"
-    seen: dict[Path, bytes] = {}
+    seen = {}
     again = 0
 
-    def compare_then_lose(_: object) -> None:
+    def compare_then_lose(_):
         nonlocal again
         for path in _files(run):
             content = path.read_bytes()
@@ -368,13 +360,13 @@ def test_replayed_predictions_are_the_lost_ones(tmp_path: Path, setting: str) ->
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
-def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
+def test_resumed_from_an_older_checkpoint(tmp_path, setting):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
-    old: dict[str, Path] = {}
+    old = {}
 
-    def keep(event: RoundEvent) -> None:
+    def keep(event):
         # the checkpoint of a round is seen in the next
         if event.state.round == 3:
             (checkpoint,) = (run / "checkpoints").glob("round-000002")
@@ -389,13 +381,13 @@ def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
     assert resume(run).model.sha256 == undisturbed
 
 
-def test_killed_worker_changes_nothing(tmp_path: Path) -> None:
+def test_killed_worker_changes_nothing(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     params = {**SETTINGS["models"], "stages": 6}
     undisturbed = fit("stagewise", dataset, params=params, eval_every=0).model.sha256
     executor = start_local(2, 1)
 
-    def kill(event: RoundEvent) -> None:
+    def kill(event):
         if event.state.round == 3:
             os.kill(sorted(executor.client.run(os.getpid).values())[0], signal.SIGKILL)
 
@@ -409,7 +401,7 @@ def test_killed_worker_changes_nothing(tmp_path: Path) -> None:
     assert result.model.sha256 == undisturbed
 
 
-def test_limit_before_any_block_is_a_model_of_nothing(tmp_path: Path) -> None:
+def test_limit_before_any_block_is_a_model_of_nothing(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "csr")
     result = fit("stagewise", dataset, params={"order": "gradient"}, passes=1)
     assert result.status == "MAX_PASSES"
@@ -417,10 +409,10 @@ def test_limit_before_any_block_is_a_model_of_nothing(tmp_path: Path) -> None:
     assert result.model.n_features == 40
 
 
-def test_what_is_refused_before_reading(tmp_path: Path) -> None:
+def test_what_is_refused_before_reading(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "csr")
     links = "logistic or logit or probit or cauchit or poisson"
-    cases: list[tuple[dict[str, Any], str]] = [
+    cases = [
         ({"order": "gradient", **FOURIER}, "order=gradient: used with features=original only; leave it out"),
         ({"models": 2}, "models=2: used with random features only; leave it out"),
         ({"inner_rounds": 5}, f"inner_rounds=5: used with inner={links} or cls only; leave it out"),
@@ -446,7 +438,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         assert str(caught.value) == message
 
 
-def test_plan_counts_the_block_and_its_features(tmp_path: Path) -> None:
+def test_plan_counts_the_block_and_its_features(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     parts = {
         size: plan_fit(

@@ -1,28 +1,24 @@
 """Stagewise regression on sets of labels: the oracle's stages of a logistic loss for each label, resumed fits."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
 from reference import stagewise as oracle
 
 K = 3
-LOGIT: dict[str, Any] = {
+LOGIT = {
     "inner": "logit", "inner_rounds": 4, "block_size": 5, "order": "frequency", "dtype": "float64", "alpha": 1e-3
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
+def data(tmp_path_factory):
     """Rows of ten features, the second half of which fewer rows have, with up to three labels."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((120, 10)) * (rng.random((120, 10)) < np.linspace(0.95, 0.4, 10))
@@ -32,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray,
 
 
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
-def test_every_stage_is_the_oracles(data: tuple[Dataset, np.ndarray, np.ndarray], accelerate: str) -> None:
+def test_every_stage_is_the_oracles(data, accelerate):
     dataset, x, y = data
     order = np.argsort(-(x != 0).sum(axis=0), kind="stable")
     stages = oracle.logistic(
@@ -54,7 +50,7 @@ def test_every_stage_is_the_oracles(data: tuple[Dataset, np.ndarray, np.ndarray]
     assert found.error == pytest.approx(np.any((scores > 0) != (y > 0), axis=1).mean(), abs=1e-12)
 
 
-def test_one_block_ends_at_the_optimum(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_one_block_ends_at_the_optimum(data):
     """Its certificate is that of its weights, which here minimise the objective."""
     params = {
         **LOGIT,
@@ -67,13 +63,13 @@ def test_one_block_ends_at_the_optimum(data: tuple[Dataset, np.ndarray, np.ndarr
     assert 0.0 <= record["certificate"]["value"] < 1e-9
 
 
-def test_resumed_has_the_same_bits(data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path) -> None:
+def test_resumed_has_the_same_bits(data, tmp_path):
     undisturbed = fit("stagewise", data[0], params=LOGIT).model.sha256
     with interrupted():
         fit("stagewise", data[0], tmp_path / "run", params=LOGIT, callbacks=[StopAfter(3)])
     assert resume(tmp_path / "run").model.sha256 == undisturbed
 
 
-def test_softmax_is_refused_with_what_suits(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+def test_softmax_is_refused_with_what_suits(data):
     with pytest.raises(ParameterError, match="they need inner=logit or inner=linear or inner=calibrated"):
         fit("stagewise", data[0], params={"inner": "logistic"})

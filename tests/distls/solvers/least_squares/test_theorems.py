@@ -3,10 +3,6 @@
 A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers import write_dataset
@@ -14,12 +10,12 @@ from helpers import write_dataset
 from distls import ingest
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
-from distls.workers.losses.links import Array, Link
+from distls.workers.losses.links import Link
 
-PRINTED: dict[str, Any] = {"alpha": 0.0, "accelerate": "none", "fit_intercept": False}
+PRINTED = {"alpha": 0.0, "accelerate": "none", "fit_intercept": False}
 
 
-def _model_rows(path: Path, link: str, *, twice: bool) -> tuple[Any, Array, Array]:
+def _model_rows(path, link, *, twice):
     """Return a data set in which E[y | x] is exactly g(W* x), by weighted rows of every class; x, and the means."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 4)).astype(np.float32).astype(float)
@@ -37,9 +33,7 @@ def _model_rows(path: Path, link: str, *, twice: bool) -> tuple[Any, Array, Arra
 
 @pytest.mark.parametrize("link", ["logit", "softmax"])
 @pytest.mark.parametrize("twice", [False, True], ids=["one-minimiser", "many"])
-def test_lemmas_1_and_2_a_minimiser_has_the_means_of_the_model(
-    tmp_path: Path, link: str, twice: bool
-) -> None:
+def test_lemmas_1_and_2_a_minimiser_has_the_means_of_the_model(tmp_path, link, twice):
     """Also where minimisers are many, since a column is there twice."""
     dataset, x, means = _model_rows(tmp_path / "d", link, twice=twice)
     model = fit("gls", dataset, params={**PRINTED, "link": link, "lipschitz": "sharp"}, passes=3000).model
@@ -59,24 +53,24 @@ class Bent(Link):
     steepest = 2.0
     targets = ("continuous",)
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(scores + np.tanh(scores))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return the integral of the mean."""
         return np.asarray(0.5 * scores**2 + np.logaddexp(scores, -scores) - np.log(2.0))
 
 
 @pytest.fixture
-def bent() -> Iterator[None]:
+def bent():
     loss_registry.register_loss(Bent())
     yield
     loss_registry._losses.pop("bent", None)
 
 
 @pytest.mark.usefixtures("bent")
-def test_theorem_1_a_strongly_monotone_link_converges_linearly(tmp_path: Path) -> None:
+def test_theorem_1_a_strongly_monotone_link_converges_linearly(tmp_path):
     """ell(W_t) - ell(W*) <= L/2 q^t |W*|^2 in the norm of Sigma, q = (kappa - 1) / (kappa + 1), kappa = 2."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((200, 5)) @ np.diag(
@@ -86,7 +80,7 @@ def test_theorem_1_a_strongly_monotone_link_converges_linearly(tmp_path: Path) -
     z = x @ best
     ingest(x, tmp_path / "d", y=Bent().mean(z), target="continuous", dtype="float64")
 
-    def loss(w: Array) -> float:
+    def loss(w):
         return float((Bent().potential(x @ w) - (x @ w) * Bent().mean(z)).mean())
 
     size, excess = float(np.square(z).mean()), [loss(0 * best) - loss(best)]
@@ -113,11 +107,11 @@ class Kinked(Link):
     steepest = 1.0
     targets = ("continuous",)
 
-    def mean(self, scores: Array) -> Array:
+    def mean(self, scores):
         """Return the mean."""
         return np.asarray(np.clip(scores - 1.0, -1.0 / 3.0, 1.0 / 3.0) * (1 - 1e-9) + 1e-9 * (scores - 1.0))
 
-    def potential(self, scores: Array) -> Array:
+    def potential(self, scores):
         """Return the integral of the mean."""
         u = np.abs(scores - 1.0)
         bent = np.where(u < 1.0 / 3.0, 0.5 * u**2, u / 3.0 - 1.0 / 18.0)
@@ -125,14 +119,14 @@ class Kinked(Link):
 
 
 @pytest.fixture
-def kinked() -> Iterator[None]:
+def kinked():
     loss_registry.register_loss(Kinked())
     yield
     loss_registry._losses.pop("kinked", None)
 
 
 @pytest.mark.usefixtures("kinked")
-def test_theorem_1_the_first_bound_is_within_a_factor_of_three(tmp_path: Path) -> None:
+def test_theorem_1_the_first_bound_is_within_a_factor_of_three(tmp_path):
     """2 L |W*|^2 / (t + 4): steps of 1/L cannot do better than L |W*|^2 / (4 t + 2), which is attained at t = 1."""
     ingest(np.ones((20, 1)), tmp_path / "d", y=np.zeros(20), target="continuous", dtype="float64")
     given = {**PRINTED, "link": "kinked", "lipschitz": "paper"}
@@ -142,7 +136,7 @@ def test_theorem_1_the_first_bound_is_within_a_factor_of_three(tmp_path: Path) -
     assert 2.0 / 5.0 / 4.0 < excess <= 2.0 / 5.0
 
 
-def test_irls_diverges_where_algorithm_1_does_not(tmp_path: Path) -> None:
+def test_irls_diverges_where_algorithm_1_does_not(tmp_path):
     """One logistic weight, started three units from its optimum: Newton's steps overshoot further and further."""
     w, far = 3.0, []
     with np.errstate(over="ignore", divide="ignore"):

@@ -1,12 +1,11 @@
 """Forward-backward splitting through the driver: its contract, its iterates, what it reaches, what it refuses."""
 
 import json
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from contract import SolverContract, visits
-from helpers import labelled_rows, write_dataset
+from helpers import stored_rows
 
 from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
@@ -23,22 +22,19 @@ class TestChosenByTrial(SolverContract):
     """The step is tried in the first round."""
 
     method = "fobos"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "fit_intercept": True, "class_weight": "balanced"}
+    params = {"alpha": 1e-3, "fit_intercept": True, "class_weight": "balanced"}
 
 
 @pytest.mark.slow
 class TestRoundsOfParts(SolverContract):
     method = "fobos"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-3, "loss": "hinge", "penalty": "elasticnet", "eta0": 0.5, "lanes": 3, "sync_bytes": 1,
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """400 rows, 30 features, 4 classes; and the same as arrays."""
-    x, y = labelled_rows(400, 30, 4)
-    return write_dataset(tmp_path_factory.mktemp("data") / "d", x, y), x.toarray().astype(float), y
+# 400 rows, 30 features, 4 classes; and the same as arrays.
+small = stored_rows(400, 30, 4, arrays=True)
 
 
 @pytest.mark.slow

@@ -1,15 +1,11 @@
 """Stochastic methods on sets of labels, against plain loops in NumPy over rows and outputs."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.fitting import fit, resume
@@ -19,7 +15,7 @@ _ALPHA = 1e-2
 _PLAIN = {"alpha": _ALPHA, "shuffle": False, "lanes": 1, "dtype": "float64"}
 
 
-def _rows() -> tuple[np.ndarray, np.ndarray]:
+def _rows():
     rng = np.random.default_rng(4)
     x = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.6)
     y = (x @ rng.standard_normal((D, K)) + 0.3 * rng.standard_normal((N, K)) > 0.5).astype(int)
@@ -27,14 +23,14 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory):
     x, y = _rows()
     return write_targets(
         tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x), y, "multilabel", partition_rows=40
     )
 
 
-def _losses(loss: str, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _losses(loss, z, y):
     """Return the sums over outputs and the derivatives of each row."""
     t = 2.0 * y - 1.0
     short = np.maximum(0.0, 1.0 - t * z)
@@ -47,7 +43,7 @@ def _losses(loss: str, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
     return values.sum(axis=-1), gradients
 
 
-def _sqrt(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+def _sqrt(loss, x, y, size):
     w, b = np.zeros((D, K)), np.zeros(K)
     for t, (row, wanted) in enumerate(zip(x, y, strict=True), start=1):
         g, eta = _losses(loss, row @ w + b, wanted)[1], size / np.sqrt(t)
@@ -55,7 +51,7 @@ def _sqrt(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndar
     return w, b
 
 
-def _adagrad(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+def _adagrad(loss, x, y, size):
     w, squares = np.zeros((D, K)), np.zeros(D)
     for row, wanted in zip(x, y, strict=True):
         g = _losses(loss, row @ w, wanted)[1]
@@ -64,7 +60,7 @@ def _adagrad(loss: str, x: np.ndarray, y: np.ndarray, size: float) -> tuple[np.n
     return w, np.zeros(K)
 
 
-def _pegasos(loss: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pegasos(loss, x, y):
     w = np.zeros((D, K))
     for t, (row, wanted) in enumerate(zip(x, y, strict=True), start=1):
         g = _losses(loss, row @ w, wanted)[1]
@@ -72,7 +68,7 @@ def _pegasos(loss: str, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nd
     return w, np.zeros(K)
 
 
-def _scheduled(loss: str, x: np.ndarray, y: np.ndarray, t0: float) -> tuple[np.ndarray, np.ndarray]:
+def _scheduled(loss, x, y, t0):
     w = np.zeros((D, K))
     for t, (row, wanted) in enumerate(zip(x, y, strict=True)):
         g = _losses(loss, row @ w, wanted)[1]
@@ -80,7 +76,7 @@ def _scheduled(loss: str, x: np.ndarray, y: np.ndarray, t0: float) -> tuple[np.n
     return w, np.zeros(K)
 
 
-_CASES: list[tuple[str, str, dict[str, Any], Any]] = [
+_CASES = [
     *(
         ("sgd", loss, {"schedule": "sqrt", "eta0": 0.1, "fit_intercept": True}, lambda *of: _sqrt(*of, 0.1))
         for loss in ("ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared")
@@ -100,9 +96,7 @@ _CASES: list[tuple[str, str, dict[str, Any], Any]] = [
 
 @pytest.mark.fast_cases("ovr-pegasos")
 @pytest.mark.parametrize(("method", "loss", "params", "oracle"), _CASES)
-def test_weights_and_objective_are_those_of_the_oracle(
-    dataset: Dataset, method: str, loss: str, params: dict[str, Any], oracle: Any
-) -> None:
+def test_weights_and_objective_are_those_of_the_oracle(dataset, method, loss, params, oracle):
     x, y = _rows()
     result = fit(method, dataset, params={**_PLAIN, "loss": loss, **params}, passes=1)
     w, b = oracle(loss, x, y)
@@ -113,7 +107,7 @@ def test_weights_and_objective_are_those_of_the_oracle(
     assert result.record["objective"] == pytest.approx(objective, rel=1e-9)
 
 
-def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> None:
+def test_running_loss_and_error_are_those_before_each_step(dataset):
     x, y = _rows()
     # steps so small that the weights stay near those of the start
     result = fit(
@@ -128,7 +122,7 @@ def test_running_loss_and_error_are_those_before_each_step(dataset: Dataset) -> 
 
 @pytest.mark.slow_cases("(sgdqn|asgd)", "ovr-logistic")
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
-def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
+def test_defaults_learn_the_sets(dataset, method):
     result = fit(method, dataset, passes=20)
     found = evaluate(result.model, dataset)
     assert found.micro_f1 > 0.8
@@ -139,7 +133,7 @@ def test_defaults_learn_the_sets(dataset: Dataset, method: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset, tmp_path):
     params = {"loss": "ovr_squared_hinge", "lanes": 3}
     whole = fit("sgdqn", dataset, params=params, passes=3)
     there = fit("sgdqn", dataset, params=params, passes=3, executor=opened("two processes"))
@@ -149,7 +143,7 @@ def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset: Dataset, tmp
     assert whole.record["weights_sha256"] == there.record["weights_sha256"] == again.record["weights_sha256"]
 
 
-def test_losses_of_classes_are_refused(dataset: Dataset) -> None:
+def test_losses_of_classes_are_refused(dataset):
     with pytest.raises(ParameterError) as caught:
         fit("sgd", dataset, params={"loss": "softmax"})
     assert str(caught.value) == (

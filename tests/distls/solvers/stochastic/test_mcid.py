@@ -1,15 +1,11 @@
 """MCID through the driver: the contract of all solvers, and the paper's own algorithm."""
 
-from pathlib import Path
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 from contract import SolverContract, visits
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.runtime.rng import Purpose, rng
@@ -18,7 +14,7 @@ from reference import mcid as oracle
 
 class TestHinge(SolverContract):
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {"loss": "hinge", "alpha": 1e-3}
+    params = {"loss": "hinge", "alpha": 1e-3}
 
 
 @pytest.mark.slow
@@ -26,7 +22,7 @@ class TestSoftmaxSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and one weight in float64."""
 
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "loss": "log",
         "alpha": 1e-3,
         "lanes": 3,
@@ -42,10 +38,10 @@ class TestSoftmaxSmallRounds(SolverContract):
 @pytest.mark.slow
 class TestPerceptronOneLane(SolverContract):
     method = "mcid"
-    params: ClassVar[dict[str, Any]] = {"loss": "perceptron", "lanes": 1, "average": "all"}
+    params = {"loss": "perceptron", "lanes": 1, "average": "all"}
 
 
-def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.ndarray]:
+def _batches(dataset, passes, seed, size):
     """Return the steps of one lane."""
     return [rows[i : i + size] for rows in visits(dataset, passes, seed) for i in range(0, len(rows), size)]
 
@@ -53,7 +49,7 @@ def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.nda
 @pytest.mark.slow_cases(".*-perceptron")
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "perceptron"])
 @pytest.mark.parametrize("size", [1, 4])
-def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) -> None:
+def test_one_lane_is_the_papers_algorithm(tmp_path, loss, size):
     x, y = labelled_rows(330, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {
@@ -72,7 +68,7 @@ def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) 
     np.testing.assert_allclose(model.weights, plain.w, rtol=1e-9, atol=1e-9)
 
 
-def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path: Path) -> None:
+def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path):
     x, y = labelled_rows(200, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"loss": "softmax", "alpha": 1e-2, "lanes": 1, "dtype": "float64", "fit_intercept": False}
@@ -90,7 +86,7 @@ def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("passes", [2, 3, 5, 6])
-def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path: Path, passes: int) -> None:
+def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path, passes):
     x, y = labelled_rows(120, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {"loss": "crammer_singer", "alpha": 1e-2, "lanes": 1, "dtype": "float64", "fit_intercept": False}
@@ -103,7 +99,7 @@ def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path: Path, pass
     np.testing.assert_allclose(model.weights, plain.w_sum / (120 * (passes - first)), rtol=1e-8, atol=1e-9)
 
 
-def test_lanes_average_their_weights_by_rows(tmp_path: Path) -> None:
+def test_lanes_average_their_weights_by_rows(tmp_path):
     x, y = labelled_rows(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)  # 100, 100 and 50 rows
     params = {
@@ -130,7 +126,7 @@ def test_lanes_average_their_weights_by_rows(tmp_path: Path) -> None:
     )
 
 
-def test_averaging_penalty_is_measured_on_the_sample(tmp_path: Path) -> None:
+def test_averaging_penalty_is_measured_on_the_sample(tmp_path):
     x, y = labelled_rows(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     result = fit("mcid", dataset, params={"alpha": 1e-2, "average": "none"}, passes=1)
@@ -143,7 +139,7 @@ def test_averaging_penalty_is_measured_on_the_sample(tmp_path: Path) -> None:
     assert averaging["loss_after"] == pytest.approx(record["objective"] - penalty, rel=1e-6)
 
 
-def test_perceptron_does_not_depend_on_alpha(tmp_path: Path) -> None:
+def test_perceptron_does_not_depend_on_alpha(tmp_path):
     x, y = labelled_rows(300, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     errors = set()
@@ -154,7 +150,7 @@ def test_perceptron_does_not_depend_on_alpha(tmp_path: Path) -> None:
     assert len(errors) == 1
 
 
-def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) -> None:
+def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     weight = np.where(np.arange(200) < 50, 2.0, 1.0).astype(np.float32)
     twice = np.concatenate([np.arange(200), np.arange(50)])
@@ -172,7 +168,7 @@ def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) 
     assert values[0]["certificate"]["value"] == pytest.approx(values[1]["certificate"]["value"], rel=1e-4)
 
 
-def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:
+def test_certificate_bounds_the_distance_to_the_optimum(tmp_path):
     from sklearn.linear_model import LogisticRegression
 
     x, y = labelled_rows(400, 30, 3)
@@ -193,7 +189,7 @@ def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:
     assert 0 < gap <= record["certificate"]["value"] < 0.05
 
 
-def test_tol_stops_at_the_certificate(tmp_path: Path) -> None:
+def test_tol_stops_at_the_certificate(tmp_path):
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     result = fit("mcid", dataset, params={"alpha": 1e-2}, tol=5e-3, passes=200)
@@ -202,7 +198,7 @@ def test_tol_stops_at_the_certificate(tmp_path: Path) -> None:
     assert result.passes < 200
 
 
-def test_warm_start_goes_on_from_the_model(tmp_path: Path) -> None:
+def test_warm_start_goes_on_from_the_model(tmp_path):
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     first = fit("mcid", dataset, tmp_path / "first", params={"alpha": 1e-2}, passes=10)
@@ -213,7 +209,7 @@ def test_warm_start_goes_on_from_the_model(tmp_path: Path) -> None:
     assert first.record["objective"] <= warm.record["objective"] < cold.record["objective"]
 
 
-def test_divergence_is_a_status_and_publishes_nothing(tmp_path: Path) -> None:
+def test_divergence_is_a_status_and_publishes_nothing(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     x = (x * np.float32(1e30)).tocsr()
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -223,10 +219,10 @@ def test_divergence_is_a_status_and_publishes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_what_is_refused_before_reading(tmp_path: Path) -> None:
+def test_what_is_refused_before_reading(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
+    cases = [
         ({"alpha": 0}, ParameterError, "mcid: alpha=0: must be greater than 0, or path"),
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),
@@ -251,7 +247,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
+def test_one_class_and_no_labels_are_refused(tmp_path):
     x, _ = labelled_rows(50, 30, 3)
     single = write_dataset(tmp_path / "one", x, np.zeros(50, np.int32), n_classes=2)
     with pytest.raises(MismatchError, match="only one class"):
@@ -260,7 +256,7 @@ def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
         fit("mcid", write_dataset(tmp_path / "none", x, None))
 
 
-def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path: Path) -> None:
+def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     with pytest.raises(

@@ -1,8 +1,6 @@
 """The one-versus-rest comparators: the contract of all solvers, binary models trained apart, probabilities."""
 
 import csv
-from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ LOSSES = {"ovr-pegasos": "ovr_hinge", "ovr-logistic": "ovr_log"}
 @pytest.mark.slow
 class TestPegasos(SolverContract):
     method = "ovr-pegasos"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
+    params = {"alpha": 1e-3}
 
 
 @pytest.mark.slow
@@ -33,7 +31,7 @@ class TestLogisticSmallRounds(SolverContract):
     """Rounds much smaller than a pass, an intercept, class weights and batches."""
 
     method = "ovr-logistic"
-    params: ClassVar[dict[str, Any]] = {
+    params = {
         "alpha": 1e-3,
         "lanes": 3,
         "round_bytes": 20_000,
@@ -44,7 +42,7 @@ class TestLogisticSmallRounds(SolverContract):
     passes = 2
 
 
-def test_they_take_the_parameters_of_mcid() -> None:
+def test_they_take_the_parameters_of_mcid():
     names = [p.name for p in METHODS["mcid"].parameters]
     for method, loss in LOSSES.items():
         assert [p.name for p in METHODS[method].parameters] == names
@@ -58,9 +56,7 @@ def test_they_take_the_parameters_of_mcid() -> None:
 @pytest.mark.fast_cases("4-ovr-pegasos")
 @pytest.mark.parametrize("method", list(LOSSES))
 @pytest.mark.parametrize("size", [1, 4])
-def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(
-    tmp_path: Path, method: str, size: int
-) -> None:
+def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(tmp_path, method, size):
     x, y = labelled_rows(330, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {
@@ -77,7 +73,7 @@ def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(
     assert (model.method, model.loss) == (method, LOSSES[method])
 
 
-def test_the_optimum_is_that_of_separate_binary_models(tmp_path: Path) -> None:
+def test_the_optimum_is_that_of_separate_binary_models(tmp_path):
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     c = 1 / (1e-2 * 400)
@@ -100,7 +96,7 @@ def test_the_optimum_is_that_of_separate_binary_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path: Path) -> None:
+def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path):
     x, y = labelled_rows(300, 30, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     model = fit("ovr-logistic", dataset, params={"alpha": 1e-3, "fit_intercept": False}, passes=3).model
@@ -118,7 +114,7 @@ def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path: Path) ->
     np.testing.assert_allclose([float(r["probability_4"]) for r in rows], p.min(axis=1), rtol=1e-4)
 
 
-def test_pegasos_has_no_probabilities(tmp_path: Path) -> None:
+def test_pegasos_has_no_probabilities(tmp_path):
     x, y = labelled_rows(100, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     model = fit("ovr-pegasos", dataset, passes=1).model

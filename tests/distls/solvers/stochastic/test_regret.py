@@ -4,9 +4,7 @@ Steps are those of the printed algorithms, in NumPy; fits have the same (tests/d
 A bound is tested together with its constant: a quarter of it is exceeded.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,22 +28,22 @@ class Walk:
     best: Array
 
     @property
-    def moved(self) -> Array:
+    def moved(self):
         """|w_(t+1) - what_(t+1)|^2, the last term of Theorem 3.2 (as corrected)."""
         return np.square(self.after - self.plain).sum(axis=1)
 
-    def distance(self, points: Array) -> Array:
+    def distance(self, points):
         """|. - w*|^2 of each step."""
         return np.square(points - self.best).sum(axis=1)
 
     @property
-    def tangent(self) -> Array:
+    def tangent(self):
         """tan^2(theta_t) of Figure 1."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.moved / self.distance(self.after)
 
 
-def walk(x: Array, y: Array, best: Array, eta: Callable[[int], float], *, project: bool = True) -> Walk:
+def walk(x, y, best, eta, *, project=True):
     """Algorithm 1 of the constrained SGD paper over rows as they stand; SGD if not `project`."""
     w, mean_x, mean_y = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0.0
     rows = []
@@ -60,7 +58,7 @@ def walk(x: Array, y: Array, best: Array, eta: Callable[[int], float], *, projec
     return Walk(*(np.array(column) for column in zip(*rows, strict=True)), best)
 
 
-def regression(n: int, d: int, *, noise: float, seed: int = 0) -> tuple[Array, Array, Array]:
+def regression(n, d, *, noise, seed=0):
     """Return rows with the constant feature, uniform in [0, 1] as in section 5.1, targets, and the optimum."""
     rng = np.random.default_rng(seed)
     x = np.hstack([np.ones((n, 1)), rng.uniform(0.0, 1.0, (n, d))])
@@ -68,7 +66,7 @@ def regression(n: int, d: int, *, noise: float, seed: int = 0) -> tuple[Array, A
     return x, y, np.linalg.lstsq(x, y, rcond=None)[0]
 
 
-def test_theorem_3_1_bounds_every_step_of_sgd() -> None:
+def test_theorem_3_1_bounds_every_step_of_sgd():
     """|what_(t+1) - w*|^2 - |w_t - w*|^2 <= eta^2 |g|^2 - 2 eta (l(w_t) - l(w*)), noise or not."""
     x, y, best = regression(400, 5, noise=0.45)
     found = walk(x, y, best, lambda t: 0.3 / np.sqrt(t), project=False)
@@ -79,7 +77,7 @@ def test_theorem_3_1_bounds_every_step_of_sgd() -> None:
     assert (change > square / 4.0 - 2.0 * found.eta * found.losses).any()
 
 
-def test_theorem_3_2_bounds_every_step_of_csgd() -> None:
+def test_theorem_3_2_bounds_every_step_of_csgd():
     """The same with the projected step, less |w_(t+1) - what_(t+1)|^2; equal with twice the losses, as l(w*) is 0."""
     x, y, best = regression(400, 5, noise=0.0)
     found = walk(x, y, best, lambda t: 1.0 / np.sqrt(t))
@@ -91,7 +89,7 @@ def test_theorem_3_2_bounds_every_step_of_csgd() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["sqrt", "fixed"])
-def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule: str) -> None:
+def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule):
     """2 sum eta (l(w_t) - l(w*)) <= D^2 - G_2 + G^2 sum eta^2, with w* on every hyperplane: without noise."""
     x, y, best = regression(900, 5, noise=0.0)
     n = len(x)
@@ -108,7 +106,7 @@ def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule: str) -> None:
         assert found.losses.mean() > bound / 4.0
 
 
-def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise() -> None:
+def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise():
     x, y, best = regression(500, 3, noise=0.0)
     h = 0.1 * float(np.square(x).sum(axis=1).mean())
     found = walk(x, y, best, lambda t: 1.0 / (h * t))
@@ -119,7 +117,7 @@ def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise() -> None:
     assert right / 4.0 < left <= right
 
 
-def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met() -> None:
+def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met():
     """Regret at most G^2 (1 + log T) / 2H: the constant feature alone, targets on both sides of their mean."""
     n, h = 4005, 0.7
     x, y = np.ones((n, 1)), np.append(np.zeros(5), np.tile([1.0, -1.0], (n - 5) // 2))
@@ -135,7 +133,7 @@ def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met() -> Non
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.45])
-def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise: float) -> None:
+def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise):
     """The high-dimensional case of section 5.1: the assumption is met nearly nowhere, and the regret grows like T."""
     x, y, best = regression(1000, 250, noise=noise)
     h = float(np.square(x).sum(axis=1).mean())
@@ -148,7 +146,7 @@ def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise: float) -> None:
 
 
 @pytest.mark.parametrize(("d", "noise"), [(3, 0.0), (3, 0.45), (100, 0.45)])
-def test_lemma_4_2_is_not_true(d: int, noise: float) -> None:
+def test_lemma_4_2_is_not_true(d, noise):
     """The tangent falls at about every second step."""
     x, y, best = regression(2000, d, noise=noise)
     h = 0.1 * float(np.square(x).sum(axis=1).mean())
@@ -156,7 +154,7 @@ def test_lemma_4_2_is_not_true(d: int, noise: float) -> None:
     assert 0.4 < falls.mean() < 0.6
 
 
-def test_sgd_qn_theorem_1_and_corollary_3_of_first_order_sgd() -> None:
+def test_sgd_qn_theorem_1_and_corollary_3_of_first_order_sgd():
     """Steps 1/(lambda (t + t0)): an excess of tr(HBGB) / 2 (2 lambda_min - 1) t, which is at most kappa^2 nu / 2 t.
 
     The 1/2 is that of the authors' errata. H is 2 I, lambda 1, so that lower and upper bound are the same.
@@ -176,7 +174,7 @@ def test_sgd_qn_theorem_1_and_corollary_3_of_first_order_sgd() -> None:
 
 
 @pytest.mark.slow
-def test_sgd_qn_theorem_4_one_pass_is_as_near_as_the_optimum(tmp_path: Path) -> None:
+def test_sgd_qn_theorem_4_one_pass_is_as_near_as_the_optimum(tmp_path):
     """n E|w_n - w*|^2 after one pass of second-order SGD and n E|w_n* - w*|^2 have the same limit: logistic loss."""
     d, n, found, best = 4, 6000, [], []
     for seed in range(12):
@@ -198,7 +196,7 @@ def test_sgd_qn_theorem_4_one_pass_is_as_near_as_the_optimum(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1e-3])
-def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha: float) -> None:
+def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha):
     """Labels of one row that alternate: the sum of |alpha w + v|^2 / 2 alpha t is attained, that of |v|^2 exceeded.
 
     The lemma prints the latter, with the loss after the step. The constant of Theorem 2, 4 |x|^2, is within a factor of
@@ -223,22 +221,22 @@ def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha: float) -> None:
 
 
 @pytest.mark.slow
-def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path: Path) -> None:
+def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path):
     """Equation 20's term in N and lambda (that in T is Theorem 2); the steps to an error that few rows never reach."""
     d, k, alpha, w = 20, 3, 0.02, np.random.default_rng(5).standard_normal((20, 3))
 
-    def rows(n: int, seed: int) -> tuple[Array, Array]:
+    def rows(n, seed):
         rng = np.random.default_rng(seed)
         x = rng.standard_normal((n, d)) / np.sqrt(d)
         return x, np.argmax(x @ w * 4.0 + rng.gumbel(size=(n, k)), axis=1).astype(np.int32)
 
     test_x, test_y = rows(20_000, 999)
 
-    def loss(v: Array) -> float:
+    def loss(v):
         z = test_x @ v
         return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), test_y]).mean())
 
-    def optimum(n: int, seed: int, strength: float) -> float:
+    def optimum(n, seed, strength):
         x, y = rows(n, seed)
         data = write_dataset(tmp_path / f"o-{n}-{seed}-{strength}", x, y, partition_rows=n)
         given = {"loss": "log", "alpha": strength, "dtype": "float64"}
@@ -253,7 +251,7 @@ def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path: Path) -> None:
     assert 2.0 < over[100, alpha] / over[400, alpha] < 8.0
     assert 1.5 < over[400, alpha / 4] / over[400, alpha] < 8.0
 
-    def reached(n: int, passes: float) -> float:
+    def reached(n, passes):
         found = []
         for seed in range(3):
             path = tmp_path / f"t-{n}-{seed}"

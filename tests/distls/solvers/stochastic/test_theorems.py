@@ -1,8 +1,6 @@
 """What the papers prove of their methods, tested on fits: inequalities of every step, and rates in the mean."""
 
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +9,20 @@ from helpers import labelled_rows, write_dataset
 from distls import ingest
 from distls.training.fitting import fit
 from distls.workers.losses.crammer_singer import CrammerSinger
-from distls.workers.losses.loss import Loss
 from distls.workers.losses.perceptron import Perceptron
 from distls.workers.losses.softmax import Softmax
 
 ETA = 0.05
 
 
-def _regression(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _regression(n, d, seed):
     """Return rows that are not centred, numbers y = w'x + 1 + noise, and w."""
     rng = np.random.default_rng(seed)
     x, w = rng.standard_normal((n, d)) + 0.7, rng.standard_normal(d)
     return x, x @ w + 1.0 + rng.standard_normal(n), w
 
 
-def _last_point(path: Path, method: str, x: np.ndarray, y: np.ndarray, **params: Any) -> np.ndarray:
+def _last_point(path, method, x, y, **params):
     """Return weights and intercept after one pass over the rows as they stand."""
     ingest(x, path, y=y, target="continuous", dtype="float64", shuffle=False)
     common = {"lanes": 1, "shuffle": False, "dtype": "float64", "fit_intercept": True}
@@ -34,7 +31,7 @@ def _last_point(path: Path, method: str, x: np.ndarray, y: np.ndarray, **params:
 
 
 @pytest.mark.slow
-def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path: Path) -> None:
+def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path):
     """Eq. 16, for any point on the hyperplane of the means in the place of w*."""
     x, y, _ = _regression(26, 3, 0)
     rows = np.hstack([x, np.ones((26, 1))])
@@ -54,7 +51,7 @@ def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path: Path) -> None:
             assert np.square(after - best).sum() - np.square(before - best).sum() <= bound + 1e-9
 
 
-def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes() -> None:
+def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes():
     """The bound at every size, and its rate: 16 times the rows, a quarter of the distance."""
     far, shares = {}, []
     for seed in range(20):
@@ -75,7 +72,7 @@ def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes() -> 
 
 
 @pytest.mark.parametrize("loss", [Softmax(), CrammerSinger(), Perceptron()])
-def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss: Loss) -> None:
+def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, 500)
     for spread in (0.1, 1.0, 30.0):
@@ -95,16 +92,16 @@ def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss: Loss) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
-def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: str) -> None:
+def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
     x, y = labelled_rows(1000, 30, 3)
     dataset, rows, alpha = (
         write_dataset(tmp_path / "d", x, y, partition_rows=1000),
         x.toarray().astype(float),
         0.05,
     )
-    form: Loss = Softmax() if loss == "softmax" else CrammerSinger()
+    form = Softmax() if loss == "softmax" else CrammerSinger()
 
-    def objective(w: np.ndarray) -> float:
+    def objective(w):
         return float(form.values(rows @ w, y).mean() + 0.5 * alpha * np.square(w).sum())
 
     tight = fit(
@@ -141,7 +138,7 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path: Path, loss: s
 
 
 @pytest.mark.slow
-def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path: Path) -> None:
+def test_sgd_qn_theorem_1_second_order_sgd_has_half_of_nu_over_t(tmp_path):
     """Corollary 2 with B = H^-1: the excess is tr(G H^-1) / 2t (the paper's prints have no 1/2), here d / 2t."""
     d, n = 30, 1500
     excess = []

@@ -1,8 +1,5 @@
 """Truncated Newton through the driver: the optimum, its certificate, same bits, and passes that lanes do not change."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,7 +24,7 @@ class TestSgdStart(SolverContract):
     """From a pass of stochastic gradients, with an intercept that is balanced."""
 
     method = "newton"
-    params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}  # noqa: RUF012
+    params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}
     passes = 6
 
 
@@ -36,12 +33,12 @@ class TestZeroStart(SolverContract):
     """From zero weights in float64, with class weights; nothing of it is random."""
 
     method = "newton"
-    params = {"loss": "squared_hinge", "alpha": 1e-2, "class_weight": "balanced", "dtype": "float64"}  # noqa: RUF012
+    params = {"loss": "squared_hinge", "alpha": 1e-2, "class_weight": "balanced", "dtype": "float64"}
     passes = 5
     random = False
 
 
-def objective_of(primal: Any, model: Any) -> float:
+def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
@@ -50,7 +47,7 @@ def objective_of(primal: Any, model: Any) -> float:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_the_optimum_and_its_proof(tmp_path: Path, layout: str, intercept: bool, loss: str, k: int) -> None:
+def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k):
     """Against a quasi-Newton method of the whole problem; dense rows have blocks for a preconditioner."""
     x, y, s = rows_with_mistakes(k)
     given = x if layout == "dense" else sp.csr_matrix(x)
@@ -65,7 +62,7 @@ def test_the_optimum_and_its_proof(tmp_path: Path, layout: str, intercept: bool,
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
-def test_no_problem_lacks_more_than_is_certified(tmp_path: Path, first: int) -> None:
+def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
     """Random problems, every evaluation of a fit from the first: what is certified is no less than what is lacking."""
     for seed in range(first, first + (4 if not first else 60)):
         rng = np.random.default_rng([78, seed])
@@ -86,7 +83,7 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path: Path, first: int) -> 
             assert record["objective"] - best <= record["certificate"]["value"] + 1e-10 * best, (seed, params)
 
 
-def test_weights_of_scikit_learn(tmp_path: Path) -> None:
+def test_weights_of_scikit_learn(tmp_path):
     """C of scikit-learn is 1 / (alpha n), of a binary problem that of one output."""
     x, y, _ = rows_with_mistakes(2)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
@@ -97,7 +94,7 @@ def test_weights_of_scikit_learn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
-def test_numbers_and_sets_of_labels(tmp_path: Path, target: str) -> None:
+def test_numbers_and_sets_of_labels(tmp_path, target):
     x, _, s = rows_with_mistakes(4)
     if target == "multilabel":
         y = (x[:, :3] + 0.2 > 0).astype(float)
@@ -116,7 +113,7 @@ def test_numbers_and_sets_of_labels(tmp_path: Path, target: str) -> None:
     assert found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-10 * found
 
 
-def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path: Path) -> None:
+def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     x, y, _ = rows_with_mistakes(4)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
     wide = np.hstack([x, np.full((len(x), 1), 2.0, np.float32)])
@@ -130,7 +127,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_curvature_is_the_derivative_of_the_gradient(loss: str) -> None:
+def test_curvature_is_the_derivative_of_the_gradient(loss):
     """By central differences, away from the kinks of hinges."""
     rng = np.random.default_rng(3)
     z, y, v = (
@@ -158,7 +155,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss: str) -> None:
         np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
 
 
-def test_passes_do_not_depend_on_lanes(tmp_path: Path) -> None:
+def test_passes_do_not_depend_on_lanes(tmp_path):
     x, y = labelled_rows(400, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=25)
     found = [
@@ -169,7 +166,7 @@ def test_passes_do_not_depend_on_lanes(tmp_path: Path) -> None:
     assert all(result.status == Status.CONVERGED for result in found)
 
 
-def test_a_bold_start_is_left_for_zero_weights(tmp_path: Path) -> None:
+def test_a_bold_start_is_left_for_zero_weights(tmp_path):
     """One pass over large rows ends above the objective of zero weights: the fit is that from zero."""
     x, y = labelled_rows(300, 40, 3)
     data = write_dataset(tmp_path / "d", x * np.float32(1e4), y, partition_rows=50)
@@ -181,21 +178,21 @@ def test_a_bold_start_is_left_for_zero_weights(tmp_path: Path) -> None:
     assert result.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-6)
 
 
-def test_a_start_that_is_not_finite_is_left_for_zero_weights(tmp_path: Path) -> None:
+def test_a_start_that_is_not_finite_is_left_for_zero_weights(tmp_path):
     x, y = labelled_rows(300, 40, 3)
     data = write_dataset(tmp_path / "d", x * np.float32(1e19), y, partition_rows=50)
     params = {"alpha": 1e36, "start": "sgd", "loss": "squared_hinge"}
     assert fit("newton", data, params=params, rtol=1e-3).status == Status.CONVERGED
 
 
-def test_a_path_from_stochastic_gradients_is_planned_before_its_strengths_are_known(tmp_path: Path) -> None:
+def test_a_path_from_stochastic_gradients_is_planned_before_its_strengths_are_known(tmp_path):
     x, y = labelled_rows(300, 40, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
     params = {"alpha": "path", "alphas": "1e-1:1e-2", "start": "sgd"}
     assert fit("newton", data, params=params, select=data).status == Status.CONVERGED
 
 
-def test_it_ends_where_no_step_helps(tmp_path: Path) -> None:
+def test_it_ends_where_no_step_helps(tmp_path):
     """Without a tolerance that can be met it stops at rounding, well before its passes are over."""
     x, y = labelled_rows(200, 20, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
@@ -204,7 +201,7 @@ def test_it_ends_where_no_step_helps(tmp_path: Path) -> None:
     assert result.passes < 100
 
 
-def test_folds_of_a_path_are_those_of_other_methods(tmp_path: Path) -> None:
+def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
     x, y = labelled_rows(400, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
     params = {"alpha": "path", "alphas": "1e-1:1e-2", "folds": 3, "dtype": "float64"}
@@ -223,19 +220,19 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
-def test_other_losses_are_refused(tmp_path: Path, loss: str) -> None:
+def test_other_losses_are_refused(tmp_path, loss):
     x, y = labelled_rows(60, 10, 3)
     data = write_dataset(tmp_path / "d", x, y)
     with pytest.raises(ParameterError, match="expected one of"):
         fit("newton", data, params={"loss": loss})
 
 
-def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path: Path) -> None:
+def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):
     """What the best round's reads had proven is no part of a checkpoint."""
     x, y = labelled_rows(90, 12, 3)
     data = write_dataset(tmp_path / "d", x, y)
     held = write_dataset(tmp_path / "h", x, (y + 1) % 3)  # no round is better than the first
-    options: dict[str, Any] = {
+    options = {
         "params": {"alpha": 1e-2}, "passes": 5, "eval_data": held, "patience": 1, "eval_every": 1
     }  # fmt: skip
     whole = fit("newton", data, tmp_path / "whole", **options).record

@@ -25,11 +25,11 @@ PARQUET = (
 )
 
 
-def block_of(text: bytes, starts_file: bool = True) -> TextBlock:
+def block_of(text, starts_file=True):
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text), starts_file)
 
 
-def table(columns: str, label: str = "y", **options) -> TableOptions:
+def table(columns, label="y", **options):
     """Options for columns named by letters; those of `categories` are no numbers."""
     categories = options.pop("categories", {})
     weight = options.get("weight", "")
@@ -41,7 +41,7 @@ def table(columns: str, label: str = "y", **options) -> TableOptions:
     return TableOptions(columns=tuple(columns), label=label, features=features, **options)
 
 
-def parse(text: bytes, options: TableOptions, blocks: int | None = None):
+def parse(text, options, blocks=None):
     """Return (rows, labels, weights, lines, progress)."""
     progress = Progress()
     parser = DelimitedParser(options, 0, progress, lambda line: f"f.csv:{line + 1}", BufferPool())
@@ -75,7 +75,7 @@ def _rows(batch, options, n):
     return rows.tolist()
 
 
-def refusal(text: bytes, options: TableOptions) -> str:
+def refusal(text, options):
     with pytest.raises(BadInputError) as caught:
         parse(text, options)
     return str(caught.value)
@@ -311,7 +311,7 @@ def test_any_text_is_read_as_python_reads_it_or_refused(text):
         assert label_value(label) == label_value(y)
 
 
-def _fields(line: str) -> list[str]:
+def _fields(line):
     """Split by hand: csv.reader takes text after a closing quote and no blank before an opening one."""
     fields, rest = [], line.rstrip("\r")
     while True:

@@ -27,11 +27,11 @@ SMALL = Hashing(n_features=64)
 JSON = {"text_column": "text", "label_column": "label"}
 
 
-def block_of(text: bytes) -> TextBlock:
+def block_of(text):
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8), len(text))
 
 
-def parse(text: bytes, **options):
+def parse(text, **options):
     """Return (rows as a scipy matrix, labels of each row, lines, progress, batches)."""
     read = DocumentReadOptions(**{"hashing": SMALL, **options})
     progress = Progress()
@@ -57,7 +57,7 @@ def vectorized(lines, **options):
     return HashingVectorizer(n_features=64, alternate_sign=False, norm=None, **options).transform(lines)
 
 
-def equal(found, expected) -> bool:
+def equal(found, expected):
     return found.shape == expected.shape and np.array_equal(found.toarray(), expected.toarray())
 
 

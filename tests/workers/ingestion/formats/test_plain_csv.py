@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 COLUMNS = ("a", "b")
 
 
-def rows_of(text: bytes, header: bool, plain: bool):
+def rows_of(text, header, plain):
     """Return (line, fields, fault) of the rows of a file, read by Arrow as far as it is plain, or by Python."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "a.csv"

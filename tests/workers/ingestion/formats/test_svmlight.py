@@ -18,11 +18,11 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
 
 
-def block_of(text: bytes) -> TextBlock:
+def block_of(text):
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text))
 
 
-def parse(text: bytes, **options):
+def parse(text, **options):
     """Return (rows as lists of (index, value), labels a row, progress)."""
     given_options = ReadOptions(**options)
     progress = Progress()
@@ -46,13 +46,13 @@ def parse(text: bytes, **options):
     return rows, labels, progress
 
 
-def refusal(text: bytes, **options) -> str:
+def refusal(text, **options):
     with pytest.raises(BadInputError) as caught:
         parse(text, **options)
     return str(caught.value)
 
 
-def parsed_or_message(text: bytes, **options):
+def parsed_or_message(text, **options):
     try:
         return parse(text, **options), ""
     except BadInputError as error:
@@ -149,7 +149,7 @@ def test_more_long_numbers_than_the_slow_list_holds():
 # -- agreement with scikit-learn -------------------------------------------------------------------------
 
 
-def sklearn_rows(text: bytes, multilabel: bool):
+def sklearn_rows(text, multilabel):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x, y = load_svmlight_file(
@@ -167,7 +167,7 @@ def sklearn_rows(text: bytes, multilabel: bool):
     return rows, [list(labels) for labels in y] if multilabel else [[label] for label in y.tolist()]
 
 
-def agrees(text: bytes, multilabel: bool = False) -> bool:
+def agrees(text, multilabel=False):
     """Tell whether the text is read, then as by scikit-learn; else it is refused with a line number."""
     parsed, message = parsed_or_message(text, float64=True, multilabel=multilabel)
     if parsed is None:

@@ -19,11 +19,11 @@ from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
 from distls.workers.ingestion.records.record_batch import Progress
 
 
-def block_of(text: bytes) -> TextBlock:
+def block_of(text):
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text))
 
 
-def parse(text: bytes, **options):
+def parse(text, **options):
     """Return (rows as lists of (column, value), labels a row, importances, progress)."""
     asked = VwReadOptions(**options)
     progress = Progress()
@@ -47,7 +47,7 @@ def parse(text: bytes, **options):
     return rows, labels, weights, progress
 
 
-def refusal(text: bytes, **options) -> str:
+def refusal(text, **options):
     with pytest.raises(BadInputError) as caught:
         parse(text, **options)
     return str(caught.value)
@@ -88,13 +88,13 @@ class Refused(Exception):
 _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def number(text: bytes, least: float = -math.inf, largest: float = 1.8e308) -> float:
+def number(text, least=-math.inf, largest=1.8e308):
     if not _NUMBER.fullmatch(text) or not least <= float(text) or not abs(float(text)) < largest:
         raise Refused
     return float(text)
 
 
-def plain_hash(name: bytes, seed: int) -> int:
+def plain_hash(name, seed):
     while name and name[0] <= 32:
         name = name[1:]
     while name and name[-1] <= 32:
@@ -104,7 +104,7 @@ def plain_hash(name: bytes, seed: int) -> int:
     return sklearn_murmur(name, seed, positive=True)
 
 
-def read_head(head: bytes, options: VwReadOptions):
+def read_head(head, options):
     """Return (labels, importance, has a tag, has a base)."""
     words, tags = [word for word in head.split(b" ") if word], 0
     if words and (not head.endswith(b" ") or words[-1].startswith(b"'")):
@@ -122,7 +122,7 @@ def read_head(head: bytes, options: VwReadOptions):
     return labels, weight, tags, int(base != 0)
 
 
-def read_index(name: bytes, seed: int, nameless: int, options: VwReadOptions) -> int:
+def read_index(name, seed, nameless, options):
     if options.hash_bits is not None:
         return (plain_hash(name, seed) if name else nameless + seed) % 2**options.hash_bits
     if name and not (re.fullmatch(rb"[0-9]+", name) and int(name) < 2**31):
@@ -130,7 +130,7 @@ def read_index(name: bytes, seed: int, nameless: int, options: VwReadOptions) ->
     return int(name) if name else nameless
 
 
-def read_namespace(head: bytes, options: VwReadOptions):
+def read_namespace(head, options):
     """Return (hash, scale) of what stands between a bar and the first blank."""
     name, colon, scale = head.partition(b":")
     if colon and not name:
@@ -141,8 +141,8 @@ def read_namespace(head: bytes, options: VwReadOptions):
     return seed, number(scale) if colon else 1.0
 
 
-def read_features(text: bytes, options: VwReadOptions):
-    found: dict[int, float] = {}
+def read_features(text, options):
+    found = {}
     for part in text.split(b"|")[1:]:
         head, *features = re.split(rb"[ \t]", part)
         seed, scale = read_namespace(head, options)
@@ -158,7 +158,7 @@ def read_features(text: bytes, options: VwReadOptions):
     return [(index, value) for index, value in sorted(found.items()) if value]
 
 
-def read_line(line: bytes, options: VwReadOptions):
+def read_line(line, options):
     line = line.removesuffix(b"\r")
     line = line.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t")
     if not line:
@@ -169,7 +169,7 @@ def read_line(line: bytes, options: VwReadOptions):
     return *read_head(line[:bar], options), read_features(line[bar:], options)
 
 
-def agrees(text: bytes, **options) -> bool:
+def agrees(text, **options):
     """Tell whether the text is read, then as by the reader above; else both refuse it, in the same line."""
     expected = []
     for n, line in enumerate(text.split(b"\n")):
@@ -290,7 +290,7 @@ def test_rows_are_vowpal_wabbits(spaces, scale, vowpal_wabbit):
         for space, features in spaces.items()
     )
     features, label, weight = vowpal_wabbit(text + "|")
-    expected: dict[int, float] = {}
+    expected = {}
     for index, value in features:
         index %= 2**18  # vw leaves that of nameless features for later
         expected[index] = expected.get(index, 0.0) + value
