@@ -45,7 +45,8 @@ _LABELS = {"loss": default_losses.OF_LABELS}
 # they are stored, which was in random order; and the constant feature of the constrained SGD paper.
 _DRAWN = {"lanes": 1, "shuffle": DRAWS}
 _MCID_BOX = {**_DRAWN, "average": "none", "t0": 0.0, "fit_intercept": False}
-_QN_BOX = {"lanes": 1, "shuffle": False, "trial": "same-rows", "fit_intercept": False}
+_QN_ORDER = {"lanes": 1, "shuffle": False, "fit_intercept": False}
+_QN_BOX = {**_QN_ORDER, "trial": "same-rows"}
 _CSGD_BOX = {**_DRAWN, "fit_intercept": True}
 
 
@@ -211,7 +212,7 @@ _OLBFGS = (
         "damping",
         None,
         number(0.0),
-        "multiple of the step that is added to the gradient difference; default: 0.1 mean |x|^2",
+        "multiple of the step added to gradients' changes; default: 0.1 mean |x|^2",
     ),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
@@ -246,8 +247,7 @@ _FOBOS = (
         None,
         one_of("decades"),
         "decades: eta0 from 1e-3, 1e-2, ..., 1e3, as in the paper of bcd; default: seven powers of 4 about the inverse "
-        "of "
-        "a mean row's curvature",
+        "of a mean row's curvature",
         optional=True,
     ),
     NO_PAPER_INTERCEPT,
@@ -386,10 +386,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.second_order.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
-        published={
-            **{"lanes": 1, "shuffle": False, "rank": 10, "eta0": 0.1, "tau": 1e4, "damping": 0.1},
-            "fit_intercept": False,
-        },
+        published={**_QN_ORDER, "rank": 10, "eta0": 0.1, "tau": 1e4, "damping": 0.1},
         continuous=_SQUARED,
         alpha_by_rows=("class",),
         version=2,  # other gains are tried
