@@ -212,7 +212,7 @@ _OLBFGS = (
         "damping",
         None,
         number(0.0),
-        "multiple of the step added to gradients' changes; default: 0.1 mean |x|^2",
+        "multiple of the step added to gradient differences; default: 0.1 mean |x|^2",
     ),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
@@ -237,10 +237,7 @@ _FOBOS = (
     Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet; default 0.5"),
     *strengths(1e-4, number(0.0), "strength of the penalty, 0 or more"),
     Parameter(
-        "eta0",
-        None,
-        number(above=0.0),
-        "step sizes are eta0/sqrt(t); default: chosen by trial on some rows, validated on others",
+        "eta0", None, number(above=0.0), "steps are eta0/sqrt(t); default: by trial on rows, judged on others"
     ),
     Parameter(
         "trial",
