@@ -208,12 +208,7 @@ _OLBFGS = (
         "step sizes are eta0 tau/(tau + t); default: 0.4 or up to five quarterings of it, chosen by trial as in fobos",
     ),
     Parameter("tau", None, number(above=0.0), "rows that halve the step; default: all, from 1,000 to 10,000"),
-    Parameter(
-        "damping",
-        None,
-        number(0.0),
-        "multiple of the step added to gradient differences; default: 0.1 mean |x|^2",
-    ),
+    Parameter("damping", None, number(0.0), "added to the curvature; default: 0.1 mean |x|^2"),
     Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
     *ONE_LANE,
@@ -236,9 +231,7 @@ _FOBOS = (
     ),
     Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet; default 0.5"),
     *strengths(1e-4, number(0.0), "strength of the penalty, 0 or more"),
-    Parameter(
-        "eta0", None, number(above=0.0), "steps are eta0/sqrt(t); default: by trial on rows, judged on others"
-    ),
+    Parameter("eta0", None, number(above=0.0), "steps are eta0/sqrt(t); default: by trial on some rows"),
     Parameter(
         "trial",
         None,
