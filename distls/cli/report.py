@@ -108,8 +108,7 @@ def limit_lines(result: FitResult) -> list[str]:
     if result.status != Status.MAX_PASSES or result.run is None:
         return []
     config = Run.open(result.run).config
-    # a method may end for a reason of its own, which it says
-    if not config.is_judged or config.passes is None or result.passes < (1 - 1e-9) * config.passes:
+    if not config.is_judged or config.passes is None or config.ends_before(result.passes):
         return []
     longer, several = f"--passes {2 * config.passes:g}", result.selected is not None
     goes_on = f"fit again with {longer}" if several else f"`distls resume {result.run} {longer}` goes on"

@@ -89,10 +89,9 @@ def _head(report: Report) -> Markup:
 
 def _ended(record: RunRecord, *, with_code: bool = False) -> str:
     status: str = record.status["status"]
-    limit, said = record.config.passes, _ENDED.get(status, status)
-    # a method may end for a reason of its own
-    if status == "MAX_PASSES" and limit is not None and record.status["passes"] < (1 - 1e-9) * limit:
-        said = "ended for the reason that its note gives"
+    said = _ENDED.get(status, status)
+    if status == "MAX_PASSES" and record.config.ends_before(record.status["passes"]):
+        said = "ended by a limit of its own, such as steps or rounds, or for want of a step"
     return f"{said} ({status})" if with_code and status not in ("CONVERGED", said) else said
 
 

@@ -47,6 +47,10 @@ class RunConfig(Request[_Path], frozen=True, kw_only=True):
         }
         return sealed({**members, "request": self.makers})
 
+    def ends_before(self, passes: float) -> bool:
+        """Return whether a fit of so many passes has ended before its limit of passes, by a limit of its own."""
+        return self.passes is not None and passes < (1 - 1e-9) * self.passes
+
     @property
     def makers(self) -> str:
         """The digest of what makes the states of a fit: checkpoints have it, limits do not change it."""

@@ -108,12 +108,12 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
+    begun = time.perf_counter()
     views, here = fold_views(request.data, options.executor, folds), are_compared_here(setting)
     count = 1 if here else folds * len(race.points) + 1
     children = Children(run, request, options, count, at_most=prune)
     start, errors = None, None
     if here:
-        begun = time.perf_counter()
         errors, start = compared_here(run, request, race, paths, views)
         children.compared(time.perf_counter() - begun)
     else:

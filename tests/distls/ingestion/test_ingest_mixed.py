@@ -342,7 +342,12 @@ def test_categories_that_look_alike_are_named(tmp_path, pair):
 
 
 @pytest.mark.parametrize(
-    "written", [lambda v: f"{v:g}".replace("-", "\u2212"), lambda v: f"{v:.3E}".replace("E", "D")]
+    "written",
+    [
+        lambda v: f"{v:g}".replace("-", "\u2212"),
+        lambda v: f"{v:.3E}".replace("E", "D"),
+        lambda v: f"{1000 * v:,.2f}D-03",
+    ],
 )
 def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, written):
     values, y = np.arange(-6.0, 6.0) * 1.25, [0, 1] * 6
@@ -350,9 +355,10 @@ def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, wr
     report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d")
     assert {name: column.tolist() for name, column in found.items()} == {"a": values.tolist()}
     assert any('"a" is numbers with marks' in notice for notice in report.notices)
-    # codes are none
-    codes = pd.DataFrame({"a": [f"{k}D{k % 3}" for k in range(12)], "y": y})
-    assert next(iter(read(csv_of(codes, tmp_path), tmp_path / "b")[1])) == "a=0D0"
+    # names are none
+    for k, name in enumerate(("{}D0", "{}.0D4")):
+        names = pd.DataFrame({"a": [name.format(k % 3) for k in range(12)], "y": y})
+        assert next(iter(read(csv_of(names, tmp_path), tmp_path / f"b{k}")[1])) == f"a={name.format(0)}"
 
 
 def test_the_header_of_a_joined_file_is_no_row(tmp_path):

@@ -53,13 +53,14 @@ _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
 # minus, as spreadsheets write it; 1.5D+02 of Fortran.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
+_FORTRAN = r"[dD][-+]\d{2,3}"  # with its sign: 2.0D4 is a name
 MARKED = re.compile(
-    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*[dD][-+]?\d))"
-    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:[dD][-+]?\d+)?\s*[%$€£¥]?\s*\)?"
+    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}))"
+    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN})?\s*[%$€£¥]?\s*\)?"
 )
 _MARKS = re.compile(r"[\s%$€£¥'()]")
-_DOUBLE = re.compile(r"(\.\d*)[dD](?=[-+]?\d)")
-_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?|[^,]*")
+_DOUBLE = re.compile(r"(?<=[\d.,])[dD](?=[-+]\d{2,3})")
+_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?(e[-+]\d+)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
 _DATE_RULE = (
     "a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of ingest and train says where the day is, as in "
@@ -213,7 +214,7 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
 
 def unmarked(text: str, dialect: Dialect) -> str:
     """Return a number without marks of thousands, percent and currency; an account's negative one with a sign."""
-    bare = _DOUBLE.sub(r"\1e", _MARKS.sub("", text).replace("\u2212", "-"))
+    bare = _DOUBLE.sub("e", _MARKS.sub("", text).replace("\u2212", "-"))
     # with a decimal comma, points are between thousands, which `plain` knows
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")

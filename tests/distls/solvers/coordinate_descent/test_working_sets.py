@@ -306,7 +306,7 @@ def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
 
 def test_a_tolerance_counts_alone(small, tmp_path):
     """A fit goes on where `tau` is met and `rtol` is not, also one that was stopped in between."""
-    params, run = {"alpha": 1e-2}, tmp_path / "run"
+    params, run = {"alpha": 2e-2}, tmp_path / "run"
     whole = fit("bcd", small, params=params, rtol=1e-10, passes=60)
     stop = int(whole.record["round"]) - 1
     with interrupted():

@@ -1,0 +1,178 @@
+"""Of any table nothing is lost without a word: no digits, no label, no class, no row, and no file of the user's."""
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_property_helpers import csv_of, json_of
+
+import distls
+from distls.ingestion.ingest import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import DistlsError
+from distls.testing.formats import read_all
+
+pytest.importorskip("pyarrow")
+few = settings(max_examples=5, deadline=None, derandomize=True, database=None)
+many = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+ROWS = 12
+INTEGERS = st.integers(-(2**62), 2**62)
+NEAR = st.tuples(INTEGERS, st.integers(1, 2**20)).flatmap(
+    lambda at: st.lists(st.integers(0, at[1]), min_size=ROWS, max_size=ROWS).map(
+        lambda steps: [at[0] + step for step in steps]
+    )
+)
+SPREAD = st.lists(INTEGERS, min_size=ROWS, max_size=ROWS)
+LABELS = st.lists(INTEGERS, min_size=2, max_size=5, unique=True)
+# what is read, and how: standardized columns are near each other, or outliers swallow differences
+KINDS = ("frame", "csv", "parquet")
+READ = st.one_of(
+    st.tuples(SPREAD | NEAR, st.sampled_from(KINDS), st.just(())),
+    st.tuples(NEAR, st.sampled_from(("json", *KINDS)), st.just("auto")),
+)
+
+
+def source(frame, folder, kind):
+    """Return a frame as a source of some kind."""
+    if kind == "frame":
+        return frame
+    path = folder / f"a.{kind}"
+    if kind == "parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_bytes(csv_of(frame) if kind == "csv" else json_of(frame))
+    return path
+
+
+def outcome(function, *given, **options):
+    """Return what a call returns, or else None, and the words in which it is refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return function(*given, **options), None
+        except DistlsError as refused:
+            return None, str(refused)
+
+
+def check_digits(labels, read):
+    values, kind, transform = read
+    frame = pd.DataFrame(
+        {"x": values, "other": np.arange(ROWS) % 2, "y": [labels[k % len(labels)] for k in range(ROWS)]}
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        options = {"label_column": "y", "id_column": None, "transform": transform, "shuffle": False}
+        report = ingest(source(frame, folder, kind), folder / "d", **options)
+        data = open_dataset(folder / "d")
+        assert sorted(map(int, data.meta.classes)) == sorted(labels)
+        stored, names = read_all(data)[0], data.feature_names()
+        # a column of integers that are all different may be left out, with a notice
+        kept = len(set(stored[:, names.index("x")].tolist())) if "x" in names else 0
+        assert kept == len(set(values)) or any('"x"' in notice for notice in report.notices)
+
+
+@few
+@given(LABELS, READ)
+def test_digits_and_labels_stay_or_are_named(labels, read):
+    check_digits(labels, read)
+
+
+@pytest.mark.slow
+@many
+@given(LABELS, READ)
+def test_any_digits_and_labels_stay_or_are_named(labels, read):
+    check_digits(labels, read)
+
+
+def check_parts(counts, shares, seed):
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    x = np.arange(2.0 * len(y)).reshape(-1, 2)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        split = {f"h{k}": share for k, share in enumerate(shares)}
+        report, refused = outcome(ingest, x, folder / "d", y=y, split=split, dtype="float64", seed=seed)
+        if refused:
+            assert "leaves none" in refused
+            assert not (folder / "d").exists()
+            return
+        parts = [open_dataset(path) for path in report.paths]
+        rows = np.concatenate([read_all(part)[0] for part in parts])
+        assert np.array_equal(np.sort(rows[:, 0]), x[:, 0]), "each row is in one part"
+        held = [part.meta.n_rows for part in parts[1:]]
+        assert held == [round(share * len(y)) for share in shares] or report.notices
+        assert np.all(np.asarray(parts[0].meta.label_counts) > 0), "no class leaves training"
+
+
+CLASSES = st.lists(st.integers(1, 40), min_size=2, max_size=6)
+SHARES = st.lists(st.floats(0.02, 0.45), min_size=1, max_size=2)
+
+
+@few
+@given(CLASSES, SHARES, st.integers(0, 2**31))
+def test_rows_and_classes_survive_a_split(counts, shares, seed):
+    check_parts(counts, shares, seed)
+
+
+@pytest.mark.slow
+@many
+@given(CLASSES, SHARES, st.integers(0, 2**31))
+def test_rows_and_classes_survive_any_split(counts, shares, seed):
+    check_parts(counts, shares, seed)
+
+
+NAMES = ("mine.csv", "mine.zarr", "mine.html", "mine.joblib", "mine", "config.json")
+WORDS = (
+    b"row,label,score",
+    b"\r\n",
+    b"\n",
+    b"0,a,1.5",
+    b"{}",
+    b'{"format": "distls"}',
+    b"<html>",
+    b"",
+    b"\x89HDF",
+    b"mine",
+)
+CONTENTS = st.lists(st.sampled_from(WORDS), max_size=6).map(b"".join)
+COMMANDS = {
+    "predict": lambda run, data, path: distls.predict(run, data, path, overwrite=True),
+    "ingest": lambda run, data, path: distls.ingest(np.eye(4), path, y=[0, 1, 0, 1]),
+    "fit": lambda run, data, path: distls.fit("gls", data, path),
+    "export": lambda run, data, path: distls.export(run, path, to="sklearn"),
+    "report": lambda run, data, path: distls.report(run, path),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    ingest(np.random.default_rng(0).normal(size=(40, 3)), folder / "d", y=np.arange(40) % 2)
+    distls.fit("gls", folder / "d", folder / "run")
+    return folder
+
+
+def check_files(trained, command, name, content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        _, refused = outcome(COMMANDS[command], trained / "run", trained / "d", path)
+        assert refused is None or "\n" not in refused
+        assert path.read_bytes() == content
+
+
+@few
+@given(st.sampled_from(sorted(COMMANDS)), st.sampled_from(NAMES), CONTENTS)
+def test_no_command_replaces_a_file_of_the_users(trained, command, name, content):
+    check_files(trained, command, name, content)
+
+
+@pytest.mark.slow
+@many
+@given(st.sampled_from(sorted(COMMANDS)), st.sampled_from(NAMES), CONTENTS)
+def test_no_command_replaces_any_file_of_the_users(trained, command, name, content):
+    check_files(trained, command, name, content)
