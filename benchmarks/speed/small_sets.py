@@ -4,8 +4,8 @@
 
 The sets come with scikit-learn or are made: two tables of measurements, digits, 10,000 rows of three classes, and 4,000
 tickets of Zipf words. Seven tenths of the rows are trained on. ``train`` and ``fit`` are whole processes, with
-``--cold`` once more with an empty folder of compiled kernels. Estimators and scikit-learn's pipeline (StandardScaler,
-of text TfidfVectorizer, and LogisticRegressionCV) are calls of a warm process. A busy machine distorts CPU less.
+``--cold`` once more with an empty folder of compiled kernels. Estimators are calls of a warm process on prepared rows;
+scikit-learn's pipeline (StandardScaler, of text TfidfVectorizer, and LogisticRegressionCV) is one first call.
 """
 
 from __future__ import annotations
