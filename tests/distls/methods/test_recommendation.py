@@ -140,8 +140,11 @@ def test_losses_of_wide_rows_are_compared_by_folds(wide, tmp_path):
     result = fit("auto", wide, tmp_path / "run", params={"alphas": "1e-2:1e-4", "folds": 2})
     details = result.record["details"]
     assert len(details["path"]) == 4
-    best = min(details["path"], key=lambda line: line["cv_error"])
-    assert result.selected["loss"] == best["loss"]
+    # of 60 rows, the first loss stays where another is better by no more than chance
+    first = [line for line in details["path"] if line["loss"] == "softmax"]
+    best = min(first, key=lambda line: line["cv_error"])
+    assert best["cv_error"] - min(line["cv_error"] for line in details["path"]) < 0.1
+    assert (result.selected["loss"], result.selected["alpha"]) == ("softmax", best["alpha"])
 
 
 def test_a_plan_names_the_method_and_counts_all_fits(wide):
