@@ -46,7 +46,7 @@ def test_rows_that_overflow(large_rows, method):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_gain_of_the_trial_is_finite(large_rows):
-    with pytest.raises(DistlsError, match=r"none of eta0=0\.1; .* keeps the weights finite"):
+    with pytest.raises(DistlsError, match=r"none of eta0=.* keeps the weights finite"):
         distls.fit("olbfgs", large_rows, params={"dtype": "float32"}, passes=3)
 
 
