@@ -68,6 +68,10 @@ class ColumnShard(NamedTuple):
         return n_columns_of(self.x)
 
 
+# Values of a row, on average, from which copies of whole rows are faster than one of values by their places.
+_LONG_ROWS = 64
+
+
 def index_dtype(n_features: int) -> np.dtype[Any]:
     """Return the smallest unsigned type that numbers `n_features` columns, or rows: uint16 or uint32."""
     return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
@@ -100,6 +104,11 @@ def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
     counts = np.diff(x.indptr)[order]
     indptr = np.zeros(len(order) + 1, dtype=np.int64)
     np.cumsum(counts, out=indptr[1:])
+    if indptr[-1] > _LONG_ROWS * len(order):
+        spans = [
+            slice(a, b) for a, b in zip(x.indptr[order].tolist(), x.indptr[order + 1].tolist(), strict=True)
+        ]
+        return CsrRows(indptr, *(np.concatenate([values[span] for span in spans]) for values in x[1:]))
     # position of every value: its row's start in the source plus its rank within the row
     source = np.repeat(x.indptr[:-1][order] - indptr[:-1], counts) + np.arange(indptr[-1])
     return CsrRows(indptr, x.indices[source], x.data[source])

@@ -10,7 +10,8 @@ from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below, are_offsets
 from distls.storage.errors import StateLostError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
-from distls.storage.temporary.row_state import RowState
+from distls.storage.temporary.row_state import IN_MEMORY, RowState
+from distls.workers.runtime.buffers import job_memory
 
 # Folders in RUN/state: of columns with weights, and of those of a working set.
 ACTIVE, WORKING = "active", "working"
@@ -31,14 +32,20 @@ def bytes_of(x: Rows) -> int:
 def store_active(state: str, round_: int, lane: int, found: Sequence[Active], kind: str = ACTIVE) -> None:
     """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all."""
     columns = np.concatenate([each.columns for each in found])
-    x = concatenate_rows([each.x for each in found])
+    x = found[0].x if len(found) == 1 else concatenate_rows([each.x for each in found])
+    # The process that reads them may be this one.
+    if state != IN_MEMORY:
+        job_memory[f"{kind} {lane}"] = state, round_, Active(columns, x)
     for place, array in enumerate((columns, *x)):
         RowState(state, kind).write(4 * lane + place, round_, array)
 
 
 def read_active(state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE) -> Active:
     """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
-    folder = RowState(state, kind)
+    folder, newest = RowState(state, kind), job_memory.pop(f"{kind} {lane}", None)
+    if newest is not None and newest[:2] == (state, round_):
+        held: Active = newest[2]
+        return held
     columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
     x: Rows = DenseRows(arrays[0])
     if arrays[0].ndim == 1:

@@ -1,14 +1,18 @@
-"""Proximal Newton steps on some columns, whose quadratic model is minimised on their Gram alone, without the rows.
+"""Proximal Newton steps on some columns: cycles of descent over their rows, or on their Gram alone, without the rows.
 
-The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have this form, with residuals of
-rows in place of the Gram. An intercept is a column of ones without a penalty; it stays optimal for the model while
-blocks change, so that columns with means do not take turns with it.
+The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have the first form. Of a
+separable loss one cycle in random order is a step: next to uncorrelated columns need ten. Where columns are
+correlated, or much accuracy is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; on a
+Gram it stays optimal while blocks change, so that columns with means do not take turns with it.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
 from distls.workers.coordinate_descent.kept_gram import gram_of
 from distls.workers.coordinate_descent.quadratic_model import Model, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
@@ -18,6 +22,7 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.penalties.row_kernels import kernel_argument
 from distls.workers.rounds.block_stream import open_ref
 
 Array = NDArray[np.float64]
@@ -32,6 +37,13 @@ _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
 _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
+# Cycles at most, and those after which their rate is known.
+_CYCLES, _TRIED = 300, 3
+# Second derivatives are at least this part of the largest in cycles, so that changes of slopes tell those of scores.
+_FLOOR = 1e-8
+# Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of a non-zero in a cycle; cycles that
+# take as long as what steps on a Gram do beside it.
+_PAIR, _DENSE_PAIR, _TOUCHED, _STEPPED = 0.8, 0.02, 3.5, 6.0
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
 # such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
 _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
@@ -67,9 +79,25 @@ class ProxNewton:
         self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
         self._shift = 0  # every 2^shift-th row is in the Gram
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
+        self._fits_gram = self._fits(columns, parts, most_bytes)
+        self._by_cycles = self._cycles(columns, parts, fits_gram=self._fits_gram)
+        self._pairs: float | None = None  # of non-zeros in one row
+
+    @classmethod
+    def serves(cls, columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
+        """Return whether there are steps that are sooner than sweeps."""
+        fits = cls._fits(columns, parts, most_bytes)
+        return fits or cls._cycles(columns, parts, fits_gram=fits)
 
     @staticmethod
-    def fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
+    def _cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
+        """Return whether steps are cycles first: not where a Gram of dense columns is kept, and serves again."""
+        quadratic = loss_named(columns.task.scores.loss).quadratic
+        kept = quadratic and fits_gram and isinstance(columns.x, DenseRows)
+        return parts == columns.w.shape[1] and not kept
+
+    @staticmethod
+    def _fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
         """Return whether the Gram fits into memory, and steps are sooner than sweeps."""
         m, k = columns.w.shape
         if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
@@ -82,15 +110,87 @@ class ProxNewton:
 
     def run(self, target: float) -> bool:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
-        columns, value, before = self._columns, self._columns.value(self._h), np.inf
-        first = judged = columns.judge(value)
-        stale = False
+        columns = self._columns
+        first = judged = columns.judge(columns.value(self._h))
+        # Zero weights stay exact zeros where they are optimal.
+        if not first.gap > _ROUNDING * first.value:
+            return True
+        if self._by_cycles:
+            judged = self._cycled(first, target)
+            if judged.gap <= target and not columns.task.data.one_row:
+                return True
+        return self._fits_gram and self._descended(first, judged, target)
+
+    def _cycled(self, judged: Judged, target: float) -> Judged:
+        """Do steps of one cycle each, until the gap is at most `target`, or another way would be sooner."""
+        columns, value, moves = self._columns, judged.value, []
+        # A cycle's largest move falls as the gap does: how the two stood where the gap was judged last.
+        by, known = math.inf, True
+        for number in range(1, _CYCLES + 1):
+            found = self._cycle(value, number)
+            if found is None:
+                break
+            value, known = found[0], False
+            moves.append(found[1])
+            if len(moves) == 1 or by * moves[-1] <= target:
+                judged, known = columns.judge(value), True
+                by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
+                if judged.gap <= target:
+                    break
+            if len(moves) >= _TRIED and self._is_slow(moves, by * moves[-1], target):
+                break
+        return judged if known else columns.judge(value)
+
+    def _is_slow(self, moves: list[float], gap: float, target: float) -> bool:
+        """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps."""
+        rate = math.sqrt(moves[-1] / moves[-3])
+        needed = math.log(target / gap) / math.log(rate) if rate < 1.0 else math.inf
+        if not self._fits_gram:
+            return needed > _CYCLES
+        return needed > self._worth(exact=False) and needed > self._worth(exact=True)
+
+    def _worth(self, *, exact: bool) -> float:
+        """Return how many cycles take as long as steps on a Gram do, or at least as many."""
+        x, n = self._columns.x, len(self._h)
+        if isinstance(x, DenseRows):
+            return _STEPPED + _DENSE_PAIR / _TOUCHED * len(self._columns.w)
+        size = max(len(x.data), 1)
+        pairs = size * (size / n)
+        if exact:
+            if self._pairs is None:
+                counts = np.zeros(n + 1, np.int64)
+                count_by_row(x.indices, 0, counts)
+                self._pairs = float(counts @ counts)
+            pairs = self._pairs
+        return _STEPPED + 0.5 * _PAIR / _TOUCHED * pairs / size
+
+    def _cycle(self, before: float, number: int) -> tuple[float, float] | None:
+        """Do a step by one cycle, in random order; return the objective and its move, None where it would not fall."""
+        columns, task, step, h = self._columns, self._columns.task, self._columns.step, self._h
+        np.maximum(h, _FLOOR * h.max(axis=0, initial=0.0), out=h)
+        old, slopes, shift = columns.w.copy(), columns.slopes.copy(), np.zeros(self._k)
+        if self._ones:
+            curvature = h.sum(axis=0, dtype=np.float64)
+            shift = -slopes.sum(axis=0) / np.where(curvature > 0.0, curvature, np.inf)
+            slopes += h * shift
+        penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
+        with task.ledger.in_kernels():
+            move = newton_cycle(columns.x, order, columns.w, slopes, h, penalty, step.alpha, step.rho)
+        slopes -= columns.slopes
+        slopes /= h
+        # Scores have moved by what slopes have, over the second derivatives.
+        w, slope = columns.w.copy(), float(np.vdot(columns.slopes, slopes))
+        found = self._searched(before, old, w, shift, slopes, slope)
+        return None if found is None else (found, float(move))
+
+    def _descended(self, first: Judged, judged: Judged, target: float) -> bool:
+        """Do steps on a Gram; return whether these, and those before, have led anywhere."""
+        columns, before, stale = self._columns, np.inf, False
         # That of a quadratic loss stays the same, and serves for all steps.
         if target >= _LOOSE * first.gap and not self._is_quadratic:
             share = len(self._h) // (_SAMPLE * len(self._numbers))
             self._shift = max(share.bit_length() - 1, 0)
-        # Zero weights stay exact zeros where they are optimal.
-        for _ in range(_STEPS if first.gap > _ROUNDING * first.value else 0):
+        for _ in range(_STEPS):
             stale = self._model is not None and judged.gap <= self._limit(stale) * before
             # One of some rows has done what it can: if that is enough, other columns matter more.
             if self._shift and not stale and self._model is not None:
@@ -137,15 +237,26 @@ class ProxNewton:
         w, shift = self._minimised(self._model, judged)
         change, old = w - columns.w, columns.w.copy()
         moved = columns.change_scores(change, shift)
-        predicted = float(np.vdot(judged.gradient, change) + judged.of_intercept @ shift)
-        predicted += columns.penalty(w) - columns.penalty(old)
+        slope = float(np.vdot(judged.gradient, change) + judged.of_intercept @ shift)
+        return self._searched(judged.value, old, w, shift, moved, slope)
+
+    def _searched(
+        self, before: float, old: Array, w: Array, shift: Array, moved: Array, slope: float
+    ) -> float | None:
+        """Move from `old` weights towards `w` until the objective falls; return it, None where it would not.
+
+        `moved` are the changes of the scores by those of the weights and of the intercept, and `slope` that of the mean
+        loss along them.
+        """
+        columns, change = self._columns, w - old
+        predicted = slope + columns.penalty(w) - columns.penalty(old)
         # Scores move along the step in place, so that no copy of them is held.
         size, z = 1.0, columns.margins.z
         z += moved
         for _ in range(_HALVINGS):
             columns.w[:] = w if size == 1.0 else old + size * change
             value = columns.value(self._h)
-            if value <= judged.value + _DECREASE * size * predicted + _RISE * abs(value):
+            if value <= before + _DECREASE * size * predicted + _RISE * abs(value):
                 columns.task.b += size * shift
                 return value
             size /= 2.0

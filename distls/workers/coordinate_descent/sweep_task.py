@@ -151,6 +151,10 @@ class ColumnTask(Task):
         # A key of its own for every lane, sweep and shard: no stream of random numbers depends on another.
         return rng(self.seed, Purpose.BLOCKS, self.round, self._lane, sweep, *key)
 
+    def order(self, sweep: int, n_columns: int) -> NDArray[np.int64]:
+        """Return the random order of columns in a sweep."""
+        return self._rng(sweep).permutation(n_columns)
+
     def sweep(self, shard: Shard, w: NDArray[np.float64], columns: NDArray[np.int64]) -> None:
         """Sweep those columns of a shard, or as many draws of them as the round has for it."""
         (first, x, number), n, draws = shard, len(columns), self.draws

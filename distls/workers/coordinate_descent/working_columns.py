@@ -45,12 +45,12 @@ def products_of(x: Rows, slopes: Array) -> Array:
 
 
 class WorkingColumns:
-    """Columns as rows of X^T, whose weights `w` (m, k) and the intercept change with the scores of all rows."""
+    """Columns as rows of X^T, whose weights `w` (m, k) and the intercept change with scores and slopes of all rows."""
 
     def __init__(self, task: ColumnTask, held: Active, w: Array) -> None:
         self.task, self.numbers, self.x, self.w = task, held.columns, held.x, w
         self.step, self.margins = task.step, task.margins
-        self._slopes = np.empty(self.margins.z.shape)
+        self.slopes = np.empty(self.margins.z.shape)
         self._exact = has_conjugate(
             task.scores.loss, "multilabel" if isinstance(self.margins.y, LabelSets) else "class"
         )
@@ -67,23 +67,23 @@ class WorkingColumns:
     def value(self, h: NDArray[np.float32] = NO_PARTS) -> float:
         """Return the objective, and keep the slopes of the rows; `h` gets their second derivatives."""
         with self.task.ledger.in_kernels():
-            self.mean = derivatives(self.margins, self.task.scores.loss, self.step.scale, self._slopes, h)
+            self.mean = derivatives(self.margins, self.task.scores.loss, self.step.scale, self.slopes, h)
         return self.mean + self.penalty(self.w)
 
     def judge(self, value: float) -> Judged:
         """Return the gradient and the gap, of these columns alone, where `value` has just given the objective."""
         step, task = self.step, self.task
         with task.ledger.in_kernels():
-            gradient = products_of(self.x, self._slopes)
+            gradient = products_of(self.x, self.slopes)
         factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
         dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
         # Where it can be computed it is better than what convexity gives.
         conjugate = None
         if self._exact:
-            conjugate = conjugate_mean(task.scores.loss, self.margins, self._slopes, factor, step.scale)
+            conjugate = conjugate_mean(task.scores.loss, self.margins, self.slopes, factor, step.scale)
         bound, rest = (
             bound_of(task.scores.loss, self.mean, dual, conjugate),
-            np.asarray(self._slopes.sum(axis=0)),
+            np.asarray(self.slopes.sum(axis=0)),
         )
         if task.fit_intercept:
             bound -= intercept_slack(float(np.abs(rest).sum()), self.intercept())

@@ -1,7 +1,7 @@
 """Descent on a working set: the columns that all lanes have stored, in memory, until their own gap is small.
 
-Where the Gram of the columns fits, by Newton's method (`prox_newton.py`), otherwise by sweeps of block coordinate
-descent, which every few are extrapolated to where they lead (`extrapolated_sweeps.py`).
+By Newton's method (`prox_newton.py`) where it is sooner, otherwise by sweeps of block coordinate descent, which every
+few are extrapolated to where they lead (`extrapolated_sweeps.py`).
 """
 
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class WorkingSetTask(ColumnTask):
         if not columns.w.any():
             self.optimise_intercept(counted=False)
         most = self.gram_bytes
-        if ProxNewton.fits(columns, parts, most) and ProxNewton(columns, parts, most).run(self.target):
+        if ProxNewton.serves(columns, parts, most) and ProxNewton(columns, parts, most).run(self.target):
             return
         sweep_until(columns, self.target)
 

@@ -38,6 +38,13 @@ class TestContract(StoredContract):
     shard_size = 2000
 
 
+class TestContractOfCycles(TestContract):
+    """Of a separable loss, whose first steps are cycles in random order."""
+
+    params = {**TestContract.params, "loss": "multitask_squared_hinge", "alpha": 1e-3}
+    random = True
+
+
 @pytest.fixture(scope="module")
 def small(weighted_rows, tmp_path_factory):
     """Weighted rows in a dozen column shards."""
@@ -119,7 +126,7 @@ def test_sets_of_labels(tmp_path, loss):
 def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
     params = {"alpha": 1e-2, "fit_intercept": True}
     by_gram, _ = records_of(small, **params)
-    monkeypatch.setattr(ProxNewton, "fits", lambda *given: False)
+    monkeypatch.setattr(ProxNewton, "serves", lambda *given: False)
     by_sweeps, _ = records_of(small, 1e-8, **params)
     assert by_sweeps.status == "CONVERGED"
     assert by_sweeps.model.sha256 != by_gram.model.sha256
@@ -262,10 +269,33 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
         return found
 
     monkeypatch.setattr(ProxNewton, "_scaled", compared)
+    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: calls.append("new") or gram(self))
     result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
     assert result.status == "CONVERGED"
     assert calls.count("scaled") > calls.count("new") > 0
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("loss", ["log", "multitask_squared_hinge"])
+def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, loss, correlated):
+    """The optimum is that of steps on the Gram, which is not made where cycles are sooner."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2000, 40)) + 20.0 * correlated * rng.standard_normal((2000, 1))
+    y = rng.integers(0, 3, 2000) if loss == "multitask_squared_hinge" else (x[:, :3].sum(axis=1) > 0.0)
+    dataset = write_dataset(
+        tmp_path / "train", sp.csr_matrix(x, dtype=np.float32), y.astype(int), shard_size=2000
+    )
+    params = {"loss": loss, "alpha": 1e-3, "fit_intercept": True}
+    made, gram = [], ProxNewton._gram
+    monkeypatch.setattr(ProxNewton, "_gram", lambda self: made.append(len(self._h)) or gram(self))
+    cycled, _ = records_of(dataset, 1e-8, **params)
+    assert (2000 in made) == correlated  # that of one row is made to compile kernels
+    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
+    by_gram, _ = records_of(dataset, 1e-8, **params)
+    assert 2000 in made
+    assert cycled.status == by_gram.status == "CONVERGED"
+    assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2e-8)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
@@ -274,6 +304,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     x, y = labelled_rows(6000, 30, 3)
     dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     shifts, gram = [], ProxNewton._gram
+    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: shifts.append(self._shift) or gram(self))
     some, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)
     assert shifts[-1] == 0 < max(shifts)
