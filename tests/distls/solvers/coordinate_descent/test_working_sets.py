@@ -281,21 +281,19 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
 def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, loss, correlated):
     """The optimum is that of steps on the Gram, which is not made where cycles are sooner."""
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((2000, 40)) + 20.0 * correlated * rng.standard_normal((2000, 1))
-    y = rng.integers(0, 3, 2000) if loss == "multitask_squared_hinge" else (x[:, :3].sum(axis=1) > 0.0)
-    dataset = write_dataset(
-        tmp_path / "train", sp.csr_matrix(x, dtype=np.float32), y.astype(int), shard_size=2000
-    )
-    params = {"loss": loss, "alpha": 1e-3, "fit_intercept": True}
+    x = rng.standard_normal((2000, 100)) + 20.0 * correlated * rng.standard_normal((2000, 1))
+    x, y = sp.csr_matrix(x, dtype=np.float32), rng.integers(0, 2 if loss == "log" else 3, 2000)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
+    params, rtol = {"loss": loss, "alpha": 3e-3, "fit_intercept": True}, 1e-8 if correlated else 1e-4
     made, gram = [], ProxNewton._gram
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: made.append(len(self._h)) or gram(self))
-    cycled, _ = records_of(dataset, 1e-8, **params)
+    cycled, _ = records_of(dataset, rtol, **params)
     assert (2000 in made) == correlated  # that of one row is made to compile kernels
     monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
-    by_gram, _ = records_of(dataset, 1e-8, **params)
+    by_gram, _ = records_of(dataset, rtol, **params)
     assert 2000 in made
     assert cycled.status == by_gram.status == "CONVERGED"
-    assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2e-8)
+    assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2.0 * rtol)
 
 
 @pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
