@@ -1,11 +1,13 @@
 """How soon the sparse optimum is reached and proven: `bcd` beside skglm, celer, LIBLINEAR and lightning, in one run.
 
     pip install '.[bench]' skglm celer liblinear-official sklearn-contrib-lightning
-    python -m benchmarks.speed.sparse [--directory FOLDER] [--rows N] [--parts binary,softmax,hinge]
-        [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--out FILE]
+    DISTLS_DATA=FOLDER python -m benchmarks.speed.sparse [--sets rcv1-4,wide,20news,sector,mnist] [--rows N]
+        [--parts binary,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
+        [--out FILE]
 
-On generated `rcv1-4` data: class 1 against the rest with l1 logistic loss (`binary`), and four classes with l1l2, by
-softmax or the multi-class squared hinge. Strengths
+On generated `rcv1-4` data and on real sets: the second class against the rest with l1 logistic loss (`binary`), and all
+classes with l1l2, by softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in
+five hundred of which a row has, and two classes. Strengths
 are parts of the smallest at which all weights are zero. `solve` are the seconds of all rounds of distls, certificates
 among them, `wall` those of the whole fit in this process without the compilation of kernels; of the others, which have
 the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which other programs distort less (of distls
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +31,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from benchmarks.quality.real import arrays_of
+from benchmarks.quality.real import SETS, arrays_of
 from benchmarks.speed.optimum import Report, prepared, timed
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
@@ -81,6 +84,7 @@ def skglm_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     from skglm.solvers import ProxNewton
 
     columns, signs = x.tocsc(), np.where(y == 1, 1.0, -1.0)
+    ProxNewton(max_iter=1).solve(columns[:, :9], signs, Logistic(), L1(alpha))  # kernels are compiled
     for tolerance in (1e-3, 1e-5, 1e-7):
         solver = ProxNewton(tol=tolerance * alpha / 1e-3, fit_intercept=False, max_iter=100)
         seconds, found = timed(lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0])
@@ -155,9 +159,50 @@ def _forget(_: Any) -> None:
     clear_cache()
 
 
-def compare(report: Report, path: Path, part: str, fraction: float, rtol: float, executor: Executor) -> None:
+def wide_rows(n_rows: int = 2000, n_columns: int = 500_000) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Return rows of many columns, with two classes that a hundred of the columns tell; these have more values."""
+    rng = np.random.default_rng(0)
+    known = rng.standard_normal((n_rows, 100)) * (rng.random((n_rows, 100)) < 0.2)
+    rest = sp.random(n_rows, n_columns - 100, 0.002, "csr", random_state=rng, data_rvs=rng.standard_normal)
+    order = rng.permutation(n_columns)
+    x = sp.hstack([sp.csr_matrix(known), rest]).tocsc()[:, order].tocsr()
+    return x, (known.sum(axis=1) + rng.standard_normal(n_rows) > 0.0).astype(int)
+
+
+def problems(name: str, folder: Path, rows: int) -> tuple[Path, Path]:
+    """Return a set with all of its classes, and its second class against the rest, both with column shards."""
+    if name == "rcv1-4":
+        found = prepared(folder, rows)[:2]
+    else:
+        found = folder / f"{name}-all", folder / f"{name}-second"
+        if not found[1].exists():
+            if name == "wide":
+                x, y = wide_rows()
+                distls.ingest(x, str(found[0]), y=y)
+            else:
+                chosen, source = SETS[name], Path(os.environ["DISTLS_DATA"])
+                labels = source / chosen.train_labels if chosen.train_labels else None
+                transform = tuple(filter(None, chosen.transform.split(",")))
+                distls.ingest(str(source / chosen.train), str(found[0]), labels=labels, transform=transform)
+            x, y = read_problem(found[0])
+            distls.ingest(x, str(found[1]), y=(y == 1).astype(int))
+    for path in found:
+        if not (path / "columns").exists():
+            distls.add_columns(path)
+    return found
+
+
+def read_problem(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Return the rows, and their classes from 0."""
+    x, labels = arrays_of(path)
+    return sp.csr_matrix(x), np.unique(labels, return_inverse=True)[1]
+
+
+def compare(
+    report: Report, name: str, path: Path, part: str, fraction: float, rtol: float, executor: Executor
+) -> None:
     """Report distls's seconds to each gap, and what its rivals reach."""
-    x, y = arrays_of(path)
+    x, y = read_problem(path)
     alpha = fraction * largest_alpha(x, y, *PARTS[part])
     own_fit(path, part, alpha, 0.5, executor)  # kernels are compiled
     executor.each_worker(_forget, None)  # and shards are read again
@@ -165,20 +210,24 @@ def compare(report: Report, path: Path, part: str, fraction: float, rtol: float,
     bound = record["objective"] - record["certificate"]["value"]
     for each in rounds:
         report.add(
-            part=part, fraction=fraction, system=f"distls bcd, round {each['round']}",
+            set=name, part=part, fraction=fraction, system=f"distls bcd, round {each['round']}",
             solve=sum(each[f"{kind}_seconds"] for kind in ("read", "train", "eval")),
             excess=each["objective"] / bound - 1.0, proven=each["certificate"]["relative"],
         )  # fmt: skip
-    report.add(part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"])
+    report.add(
+        set=name, part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"]
+    )
     for fits in rivals_of(part):
         found = fits(x.astype(np.float64), y, alpha)
         while True:
             cpu = time.process_time()
-            name, seconds, w = next(found, ("", 0.0, None))
+            system, seconds, w = next(found, ("", 0.0, None))
             if w is None:
                 break
             spent, excess = time.process_time() - cpu, objective(x, y, w, alpha, part) / bound - 1.0
-            report.add(part=part, fraction=fraction, system=name, solve=seconds, cpu=spent, excess=excess)
+            report.add(
+                set=name, part=part, fraction=fraction, system=system, solve=seconds, cpu=spent, excess=excess
+            )
 
 
 def main() -> None:
@@ -187,6 +236,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
+    parser.add_argument("--sets", default="rcv1-4")
     parser.add_argument("--rows", type=int, default=150_000)
     parser.add_argument("--parts", default="binary,softmax,hinge")
     parser.add_argument("--fractions", default=".1,.01,.001")
@@ -198,14 +248,13 @@ def main() -> None:
     given = parser.parse_args()
     folder, report = Path(given.directory), Report(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    multi, binary, _ = prepared(folder, given.rows)
-    for path in (multi, binary):
-        if not (path / "columns").exists():
-            distls.add_columns(path)
     with contextlib.closing(start_local(given.workers) if given.workers else SerialExecutor()) as executor:
-        for part in given.parts.split(","):
-            for fraction in map(float, given.fractions.split(",")):
-                compare(report, binary if part == "binary" else multi, part, fraction, given.rtol, executor)
+        for name in given.sets.split(","):
+            multi, binary = problems(name, folder, given.rows)
+            for part in given.parts.split(","):
+                for fraction in map(float, given.fractions.split(",")):
+                    path = binary if part == "binary" else multi
+                    compare(report, name, path, part, fraction, given.rtol, executor)
 
 
 if __name__ == "__main__":
