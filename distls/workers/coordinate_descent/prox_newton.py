@@ -2,8 +2,8 @@
 
 The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have the first form. Of a
 separable loss one cycle in random order is a step: next to uncorrelated columns need ten. Where columns are
-correlated, or much accuracy is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; on a
-Gram it stays optimal while blocks change, so that columns with means do not take turns with it.
+correlated, or much accuracy is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; it
+stays optimal for the model while blocks change, so that columns with means do not take turns with it.
 """
 
 import math
@@ -169,15 +169,20 @@ class ProxNewton:
         columns, task, step, h = self._columns, self._columns.task, self._columns.step, self._h
         np.maximum(h, _FLOOR * h.max(axis=0, initial=0.0), out=h)
         old, slopes, shift = columns.w.copy(), columns.slopes.copy(), np.zeros(self._k)
-        if self._ones:
-            curvature = h.sum(axis=0, dtype=np.float64)
-            shift = -slopes.sum(axis=0) / np.where(curvature > 0.0, curvature, np.inf)
-            slopes += h * shift
+        total = h.sum(axis=0, dtype=np.float64)
+        if not self._ones or not total.all():
+            total[:] = np.inf
+        # First to its optimum for the model, where it stays.
+        first = -slopes.sum(axis=0) / total
+        slopes += h * first
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
-            move = newton_cycle(columns.x, order, columns.w, slopes, h, penalty, step.alpha, step.rho)
+            x, w = columns.x, columns.w
+            move = newton_cycle(x, order, w, slopes, h, total, shift, penalty, step.alpha, step.rho)
         slopes -= columns.slopes
         slopes /= h
+        slopes += shift
+        shift += first
         # Scores have moved by what slopes have, over the second derivatives.
         w, slope = columns.w.copy(), float(np.vdot(columns.slopes, slopes))
         found = self._searched(before, old, w, shift, slopes, slope)
