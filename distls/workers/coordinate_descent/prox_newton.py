@@ -1,9 +1,9 @@
 """Proximal Newton steps on some columns: cycles of descent over their rows, or on their Gram alone, without the rows.
 
-The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have the first form. Of a
-separable loss one cycle in random order is a step: next to uncorrelated columns need ten. Where columns are
-correlated, or much accuracy is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; it
-stays optimal for the model while blocks change, so that columns with means do not take turns with it.
+The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have the first form. Of one output
+a cycle in random order is a step: next to uncorrelated columns need ten. Where columns are correlated, or much accuracy
+is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; it stays optimal for the model
+while blocks change, so that columns with means do not take turns with it.
 """
 
 import math
@@ -91,10 +91,10 @@ class ProxNewton:
 
     @staticmethod
     def _cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
-        """Return whether steps are cycles first: not where a Gram of dense columns is kept, and serves again."""
+        """Return whether steps are cycles first: of one output, where no Gram of dense columns is kept for later."""
         quadratic = loss_named(columns.task.scores.loss).quadratic
         kept = quadratic and fits_gram and isinstance(columns.x, DenseRows)
-        return parts == columns.w.shape[1] and not kept
+        return parts == columns.w.shape[1] == 1 and not kept
 
     @staticmethod
     def _fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
@@ -167,25 +167,25 @@ class ProxNewton:
     def _cycle(self, before: float, number: int) -> tuple[float, float] | None:
         """Do a step by one cycle, in random order; return the objective and its move, None where it would not fall."""
         columns, task, step, h = self._columns, self._columns.task, self._columns.step, self._h
-        np.maximum(h, _FLOOR * h.max(axis=0, initial=0.0), out=h)
-        old, slopes, shift = columns.w.copy(), columns.slopes.copy(), np.zeros(self._k)
-        total = h.sum(axis=0, dtype=np.float64)
-        if not self._ones or not total.all():
-            total[:] = np.inf
-        # First to its optimum for the model, where it stays.
-        first = -slopes.sum(axis=0) / total
+        largest = h.max(initial=0.0)
+        if not largest > 0.0:
+            return None
+        np.maximum(h, _FLOOR * largest, out=h)
+        old, slopes = columns.w.copy(), columns.slopes.copy()
+        total = float(h.sum(dtype=np.float64)) if self._ones else math.inf
+        # The intercept moves to its optimum for the model first, where it stays.
+        first = -float(slopes.sum()) / total
         slopes += h * first
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
             x, w = columns.x, columns.w
-            move = newton_cycle(x, order, w, slopes, h, total, shift, penalty, step.alpha, step.rho)
+            move, later = newton_cycle(x, order, w, slopes, h, total, penalty, step.alpha, step.rho)
         slopes -= columns.slopes
         slopes /= h
-        slopes += shift
-        shift += first
+        slopes += later
         # Scores have moved by what slopes have, over the second derivatives.
         w, slope = columns.w.copy(), float(np.vdot(columns.slopes, slopes))
-        found = self._searched(before, old, w, shift, slopes, slope)
+        found = self._searched(before, old, w, np.full(1, first + later), slopes, slope)
         return None if found is None else (found, float(move))
 
     def _descended(self, first: Judged, judged: Judged, target: float) -> bool:

@@ -275,7 +275,7 @@ def _move(gram, j, d, slopes):
 
 
 @elementwise_helper
-def minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, target, new, tolerance):
+def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, target, new, tolerance):
     """Set u to the minimum of the model plus the penalty over one block, from w; return its first move."""
     k, first = len(w), 0.0
     for r in range(k):
@@ -332,7 +332,7 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
         for j in range(len(w)):
             if longest[j] <= 0.0 or not (everything or _is_used(w[j])):
                 continue
-            moved = minimise_block(
+            moved = _minimise_block(
                 slopes, j, blocks[j], longest[j], penalty, alpha, rho, w[j], u, target, new, tolerance
             )
             largest = max(largest, moved)
