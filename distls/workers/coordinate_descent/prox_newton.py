@@ -37,13 +37,14 @@ _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
 _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
-# Cycles at most, and those after which their rate is known.
-_CYCLES, _TRIED = 300, 3
+# Cycles at most, and those after which their rate is known: at least so many, and this part of those that the other way
+# is worth.
+_CYCLES, _TRIED, _SPENT = 300, 3, 0.1
 # Second derivatives are at least this part of the largest in cycles, so that changes of slopes tell those of scores.
 _FLOOR = 1e-8
-# Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of a non-zero in a cycle; cycles that
-# take as long as what steps on a Gram do beside it.
-_PAIR, _DENSE_PAIR, _TOUCHED, _STEPPED = 0.8, 0.02, 3.5, 6.0
+# Nanoseconds of the product of two non-zeros in a Gram, of two dense values, of the passes over a number of it, and of
+# a non-zero in a cycle; cycles that take as long as what steps on a Gram do beside it.
+_PAIR, _DENSE_PAIR, _PASSED, _TOUCHED, _STEPPED = 0.8, 0.02, 10.0, 3.5, 6.0
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
 # such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
 _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
@@ -137,23 +138,26 @@ class ProxNewton:
                 by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
                 if judged.gap <= target:
                     break
-            if len(moves) >= _TRIED and self._is_slow(moves, by * moves[-1], target):
+            if self._is_slow(moves, by * moves[-1], target):
                 break
         return judged if known else columns.judge(value)
 
     def _is_slow(self, moves: list[float], gap: float, target: float) -> bool:
         """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps."""
-        rate = math.sqrt(moves[-1] / moves[-3])
+        some = max(len(moves) // 2, _TRIED - 1)
+        least = self._worth(exact=False) if self._fits_gram else _CYCLES
+        # One that is larger than the one before it says little: cycles are tried for a part of what they are to save.
+        if len(moves) <= max(some, _SPENT * least):
+            return False
+        rate = (moves[-1] / moves[-1 - some]) ** (1.0 / some)
         needed = math.log(target / gap) / math.log(rate) if rate < 1.0 else math.inf
-        if not self._fits_gram:
-            return needed > _CYCLES
-        return needed > self._worth(exact=False) and needed > self._worth(exact=True)
+        return needed > least and (not self._fits_gram or needed > self._worth(exact=True))
 
     def _worth(self, *, exact: bool) -> float:
         """Return how many cycles take as long as steps on a Gram do, or at least as many."""
-        x, n = self._columns.x, len(self._h)
+        x, m, n = self._columns.x, len(self._columns.w), len(self._h)
         if isinstance(x, DenseRows):
-            return _STEPPED + _DENSE_PAIR / _TOUCHED * len(self._columns.w)
+            return _STEPPED + (_DENSE_PAIR * m + _PASSED * m / n) / _TOUCHED
         size = max(len(x.data), 1)
         pairs = size * (size / n)
         if exact:
@@ -162,7 +166,7 @@ class ProxNewton:
                 count_by_row(x.indices, 0, counts)
                 self._pairs = float(counts @ counts)
             pairs = self._pairs
-        return _STEPPED + 0.5 * _PAIR / _TOUCHED * pairs / size
+        return _STEPPED + (0.5 * _PAIR * pairs + _PASSED * m * m) / (_TOUCHED * size)
 
     def _cycle(self, before: float, number: int) -> tuple[float, float] | None:
         """Do a step by one cycle, in random order; return the objective and its move, None where it would not fall."""
