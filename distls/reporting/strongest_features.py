@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.dataset.feature_names import target_names, unpack_names
 from distls.storage.model.model import LinearModel
 
 
@@ -34,7 +34,8 @@ def strongest_features(
 def _output_name(model: LinearModel, k: int) -> str:
     if model.classes:
         return str(model.classes[k])
-    return "the number" if model.n_outputs == 1 else f"output {k}"
+    names = target_names(model.source, model.n_outputs)
+    return names[k] if names else "the number" if model.n_outputs == 1 else f"output {k}"
 
 
 def largest_places(weights: NDArray[Any], most: int) -> list[int]:
