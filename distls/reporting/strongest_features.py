@@ -24,14 +24,15 @@ def strongest_features(
     for k in outputs:
         weights = model.weights_for(k)
         places = [*largest_places(weights, most), *largest_places(-weights, most // 2)[::-1]]
-        found[_output_name(model, k)] = [
+        found[output_name(model, k)] = [
             (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j]))
             for j in places
         ]
     return found
 
 
-def _output_name(model: LinearModel, k: int) -> str:
+def output_name(model: LinearModel, k: int) -> str:
+    """Return the class or label of an output, of numbers its column, if there are several."""
     if model.classes:
         return str(model.classes[k])
     names = target_names(model.source, model.n_outputs)
