@@ -137,12 +137,14 @@ def calibration_lines(evaluation: AnyEvaluation, before: LabelEvaluation | None 
 
 
 def _output_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:
-    outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
+    measured = evaluation.mse_by_output.tolist(), evaluation.r2_by_output
+    outputs = list(zip(evaluation.outputs, *measured, strict=True))
     if len(outputs) == 1:
         return []
     shown = outputs if every else outputs[:_SHOWN_CLASSES]
-    lines = [f"{'output':>12} {'mse':>12} {'r2':>8}"]
-    lines += [f"{i:>12} {mse:>12.6g} {r2_text(r2):>8}" for i, (mse, r2) in enumerate(shown)]
+    wide = max(12, *(len(str(name)) for name, *_ in shown))
+    lines = [f"{'output':>{wide}} {'mse':>12} {'r2':>8}"]
+    lines += [f"{name:>{wide}} {mse:>12.6g} {r2_text(r2):>8}" for name, mse, r2 in shown]
     if len(outputs) > len(shown):
         lines.append(f"... and {len(outputs) - len(shown)} more outputs; --all shows them all")
     return lines

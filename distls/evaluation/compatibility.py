@@ -46,7 +46,7 @@ def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None
     if calibrated or has_probabilities(scored_as(model.loss, model.recipe)):
         return
     probable = " or ".join(losses_with(target=model.target, probabilities=True, stochastic=True))
-    remedy = f"train with {probable}"
+    remedy = f"train with {'-p loss=' * (model.target == 'multilabel')}{probable}"
     if model.target == "class":
         run = "RUN" if model_name == "the model" else model_name
         remedy += f" (loss=log), or calibrate it on held-out rows: `distls calibrate {run} DATASET`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -269,6 +269,8 @@ class RegressionEvaluation(_Proven):
         Rows count by their sample weights.
     deviance : float or None
         Of a model of counts (``link=poisson``): the mean of a row's Poisson deviance, summed over its outputs.
+    outputs : list
+        Columns of several targets, or their places from 0.
     objective, certificate
         As of `Evaluation`.
     """
@@ -278,6 +280,12 @@ class RegressionEvaluation(_Proven):
     variance: NDArray[np.float64]
     weighted: bool = False
     deviance: float | None = None
+    names: Sequence[str] = ()
+
+    @property
+    def outputs(self) -> list[int] | list[str]:
+        """See above."""
+        return list(self.names) or list(range(len(self.variance)))
 
     @property
     def criterion(self) -> float:
@@ -317,12 +325,12 @@ class RegressionEvaluation(_Proven):
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
-        outputs = zip(self.mse_by_output.tolist(), self.r2_by_output, strict=True)
+        outputs = zip(self.outputs, self.mse_by_output.tolist(), self.r2_by_output, strict=True)
         return {
             **as_json(self.facts()),
             "weighted": self.weighted,
             "log_loss": None,
-            "per_output": [{"output": i, "mse": mse, "r2": r2} for i, (mse, r2) in enumerate(outputs)],
+            "per_output": [{"output": name, "mse": mse, "r2": r2} for name, mse, r2 in outputs],
             **self._proof(),
         }
 

@@ -10,6 +10,7 @@ from distls.evaluation.class_details import THRESHOLD, ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.row_reads import rows_reduced
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.feature_names import target_names
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
@@ -57,6 +58,7 @@ async def score_targets(
         return RegressionEvaluation(
             total.ledger.n_rows, total.squares / total.weight, total.squared_deviations / total.weight, weighted,
             None if loss_named(loss).quadratic else total.deviance / total.weight,
+            target_names(dataset.meta.source, dataset.meta.n_targets),
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
         return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)

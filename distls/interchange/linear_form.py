@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat
 from distls.serving.fitted_model import FittedModel
-from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.dataset.feature_names import target_names, unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
 from distls.workers.losses.links import BinaryLink, Link
@@ -91,10 +91,11 @@ def column_names(model: FittedModel) -> list[str]:
 
 
 def output_names(model: FittedModel) -> list[str]:
-    """Return the name of each output: its class (of two the second), label, or ``prediction``, ``prediction_2``, ..."""
+    """Return the name of each output: class (of two the second), label, column, or ``prediction``, ``prediction_2``."""
     if model.classes:
         return [str(label) for label in model.classes[-len(model.intercept) :]]
-    return ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
+    numbered = ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
+    return target_names(model.source, model.n_outputs) or numbered
 
 
 def label_threshold(model: FittedModel) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from distls.methods.method_registry import METHODS
-from distls.reporting.strongest_features import largest_places
+from distls.reporting.strongest_features import largest_places, output_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.errors import FormatError, printable
@@ -207,7 +207,7 @@ def _published(run: Run, most_classes: int | None) -> dict[str, Any]:
 
 
 def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any]:
-    """Return the number of features that a linear model uses, and for the first classes the largest weights."""
+    """Return the number of features that a linear model uses, and for the first outputs the largest weights."""
     if model.recipe:  # weights of generated features mean nothing to a reader
         return {}
     names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
@@ -216,12 +216,11 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
             f"the model: {len(names)} names of {model.n_features} features; not written by distls"
         )
     top = {}
-    for k, label in enumerate(model.classes[:most_classes]):
+    for k in range(model.n_outputs)[:most_classes]:
         weights = model.weights_for(k)
-        top[str(label)] = [
-            [j if names is None else names[j], float(weights[j])]
-            for j in largest_places(weights, _SHOWN_FEATURES)
-        ]
+        # Of numbers by their size: none of them is against a class.
+        largest = largest_places(weights if model.classes else abs(weights), _SHOWN_FEATURES)
+        top[output_name(model, k)] = [[j if names is None else names[j], float(weights[j])] for j in largest]
     return {
         "non_zero_rows": len(used_rows(model.weights)),
         "n_classes": len(model.classes),

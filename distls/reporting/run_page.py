@@ -260,8 +260,11 @@ def _add_judgement(page: Page, judged: Judgement) -> None:
 
 
 def _outputs(found: RegressionEvaluation) -> Markup:
-    lines = zip(found.mse_by_output.tolist(), found.r2_by_output, strict=True)
-    rows = [[(i, f"output {i}"), (mse, f"{mse:.6g}"), (r2, r2_text(r2))] for i, (mse, r2) in enumerate(lines)]
+    lines = zip(found.outputs, found.mse_by_output.tolist(), found.r2_by_output, strict=True)
+    rows = [
+        [name if found.names else (name, f"output {name}"), (mse, f"{mse:.6g}"), (r2, r2_text(r2))]
+        for name, mse, r2 in lines
+    ]
     return sortable(["output", "mean squared error", "r2"], rows) if len(rows) > 1 else Markup("")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.dataset.feature_names import target_names, unpack_names
 from distls.storage.model.model import LinearModel
 
 
@@ -24,17 +24,19 @@ def strongest_features(
     for k in outputs:
         weights = model.weights_for(k)
         places = [*largest_places(weights, most), *largest_places(-weights, most // 2)[::-1]]
-        found[_output_name(model, k)] = [
+        found[output_name(model, k)] = [
             (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j]))
             for j in places
         ]
     return found
 
 
-def _output_name(model: LinearModel, k: int) -> str:
+def output_name(model: LinearModel, k: int) -> str:
+    """Return the class or label of an output, of numbers its column, if there are several."""
     if model.classes:
         return str(model.classes[k])
-    return "the number" if model.n_outputs == 1 else f"output {k}"
+    names = target_names(model.source, model.n_outputs)
+    return names[k] if names else "the number" if model.n_outputs == 1 else f"output {k}"
 
 
 def largest_places(weights: NDArray[Any], most: int) -> list[int]:

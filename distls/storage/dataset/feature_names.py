@@ -11,6 +11,12 @@ from distls.storage.errors import CorruptDataError
 NAME_ARRAYS = ("name_bytes", "name_ends")
 
 
+def target_names(source: Mapping[str, Any], n_outputs: int) -> list[str]:
+    """Return the columns of several targets, by the `source` of data or of a model; empty without names."""
+    names = source.get("recipe", {}).get("labels") or []
+    return [str(name) for name in names] if len(names) == n_outputs > 1 else []
+
+
 def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return names as ``name_bytes``, uint8 of shape (n_bytes,), and ``name_ends``, int64 of shape (n_names,)."""
     # name k is name_bytes[name_ends[k - 1]:name_ends[k]]; the first starts at 0

@@ -77,8 +77,8 @@ _T = Totals()
 # ---------------------------------------------------------------- one block
 
 
-@elementwise
-def block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
+@elementwise_helper
+def _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
     """Set g to G_j times sum_i s_i."""
     g[:], own[:] = 0.0, 0.0
     for p in range(start, stop):
@@ -93,7 +93,7 @@ def block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scrat
         g[r] = by * (g[r] + own[r])
 
 
-@elementwise
+@elementwise_helper
 def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     """Return max_r h_jr times sum_i s_i (Eq. 6)."""
     h[:], own[:] = 0.0, 0.0
@@ -111,7 +111,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     return descent_factor(loss) * largest
 
 
-@elementwise
+@elementwise_helper
 def _constant(loss, indices, data, start, stop, k, weight):
     """Return K_j times sum_i s_i."""
     total = 0.0
@@ -240,7 +240,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
         start, stop = row_span(x, j, indices, data)
         if start == stop:
             continue
-        block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+        _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
         if _is_zero(w[j]):  # whether it stays zero depends on G_j alone: no curvature, no line search
             for r in range(k):
                 v[r] = -step.scale * g[r]
@@ -368,7 +368,7 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     width = padded(k)
     g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     own, scratch = np.zeros(k), np.zeros(k)
-    block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+    _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
     violation = step.scale * _norm(g[:k])
     totals[_T.violation] += violation
     totals[_T.largest] = max(totals[_T.largest], violation)

@@ -15,8 +15,8 @@ from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
 from distls.workers.coordinate_descent.kept_gram import gram_of
 from distls.workers.coordinate_descent.quadratic_model import Model, minimise
-from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns
-from distls.workers.coordinate_descent.working_set_kernels import add_squares, count_by_row, fill_by_row
+from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns, squares_of
+from distls.workers.coordinate_descent.working_set_kernels import count_by_row, fill_by_row
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
@@ -144,6 +144,9 @@ class ProxNewton:
 
     def _is_slow(self, moves: list[float], gap: float, target: float) -> bool:
         """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps."""
+        # As near as rounding allows.
+        if not (target > 0.0 and moves[-1] > 0.0):
+            return True
         some = max(len(moves) // 2, _TRIED - 1)
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
         # One that is larger than the one before it says little: cycles are tried for a part of what they are to save.
@@ -194,7 +197,7 @@ class ProxNewton:
 
     def _descended(self, first: Judged, judged: Judged, target: float) -> bool:
         """Do steps on a Gram; return whether these, and those before, have led anywhere."""
-        columns, before, stale = self._columns, np.inf, False
+        columns, before, stale, idle = self._columns, np.inf, False, 0
         # That of a quadratic loss stays the same, and serves for all steps.
         if target >= _LOOSE * first.gap and not self._is_quadratic:
             share = len(self._h) // (_SAMPLE * len(self._numbers))
@@ -215,8 +218,10 @@ class ProxNewton:
             earlier, judged = judged, columns.judge(found)
             if judged.gap <= target:
                 return True
-            # As near as rounding allows: a step with a Gram of its own has brought next to nothing.
-            if not (stale or self._shift) and earlier.value - judged.value <= _WORTH * judged.gap:
+            # As near as rounding allows: two steps with Grams of their own have brought next to nothing. One may: where
+            # alpha is small, bounds are far below until the last step.
+            idle = idle + 1 if not (stale or self._shift) and _is_idle(earlier, judged) else 0
+            if idle == 2:
                 break
         else:
             return not np.isnan(judged.gap)
@@ -237,8 +242,7 @@ class ProxNewton:
         columns = self._columns
         if not stale:
             gram = self._gram()
-            # A rehearsal has the kernels of later steps loaded too.
-            self._model = self._quadratic(self._scaled(gram) if columns.task.data.one_row else gram)
+            self._model = self._quadratic(gram)
         elif self._scales() and self._model is not None:
             self._model = self._quadratic(self._scaled(self._model.gram))
         if self._model is None:
@@ -293,7 +297,7 @@ class ProxNewton:
         earlier = np.diagonal(gram, axis1=0, axis2=2).T.copy()
         diagonal = np.zeros(earlier.shape)
         with self._columns.task.ledger.in_kernels():
-            add_squares(self._columns.x, self._h, diagonal[: len(self._columns.w)])
+            diagonal[: len(self._columns.w)] = squares_of(self._columns.x, self._h, self._k)
         if self._ones:
             diagonal[-1] = self._h.sum(axis=0, dtype=np.float64)
         new, old = diagonal, earlier
@@ -329,11 +333,10 @@ class ProxNewton:
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
         longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
-        model = Model(gram, np.ascontiguousarray(blocks), longest, pull, inverse, coupling)
-        # A rehearsal's only weight leaves nothing to move along, and the kernel would be loaded in the first round.
-        if self._columns.task.data.one_row:
-            model.changes(np.zeros((m, k)))
-        return model
+        task = self._columns.task
+        penalty = kernel_argument(penalty_named(task.penalty))
+        found = np.ascontiguousarray(blocks), longest, pull, inverse, coupling
+        return Model(gram, *found, penalty, self._columns.step)
 
     def _minimised(self, model: Model, judged: Judged) -> tuple[Array, Array]:
         """Return the weights that minimise the model, and the change of the intercept."""
@@ -348,11 +351,16 @@ class ProxNewton:
         tolerance = _PRECISION * step.alpha * min(1.0, judged.gap / max(judged.value, 1e-300))
         for _ in range(_STEPS):
             with columns.task.ledger.in_kernels():
-                minimise(model, penalty, step, w, shift, slopes, tolerance)
+                minimise(model, penalty, w, shift, slopes, tolerance)
             # a constant added to a row of weights has no curvature, where the loss ignores it
             if not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
                 break
         return w, shift
+
+
+def _is_idle(earlier: Judged, judged: Judged) -> bool:
+    little = earlier.value - judged.value <= _WORTH * judged.gap
+    return little and judged.gap > _ENOUGH * earlier.gap
 
 
 def _expanded(parts: Array, k: int) -> Array:

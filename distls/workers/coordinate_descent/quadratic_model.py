@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.coordinate_descent.descent_kernels import Step
-from distls.workers.coordinate_descent.working_set_kernels import add_change, gram_descent
+from distls.workers.coordinate_descent.working_set_kernels import gram_descent
 from distls.workers.penalties.penalty import Penalty
-from distls.workers.penalties.row_kernels import kernel_argument
 
 Array = NDArray[np.float64]
 
@@ -33,33 +32,37 @@ class Model(NamedTuple):
     pull: Array
     inverse: Array | None
     coupling: Array | None
+    penalty: int | Penalty  # a `kernel_argument`
+    step: Step
 
     def changes(self, d: Array) -> tuple[Array, Array]:
         """Return what a change of the weights (n, k) does to the intercept, and to the gradients (k, m)."""
         k = d.shape[1]
         shift, slopes = np.zeros(k), np.zeros((k, len(self.gram)))
-        add_change(self.gram, self.pull, d, shift, slopes)
+        self.descend(d, shift, slopes, 0.0, 0)
         return shift, slopes
 
+    def descend(self, w: Array, shift: Array, slopes: Array, tolerance: float, passes: int) -> bool:
+        """Do at most so many passes over the blocks, see `gram_descent`."""
+        alpha, rho = self.step.alpha, self.step.rho
+        given = self.gram, self.blocks, self.longest, self.pull, self.penalty, alpha, rho
+        return bool(gram_descent(*given, w, shift, slopes, tolerance, passes))
 
-def minimise(
-    model: Model, penalty: Penalty, step: Step, w: Array, shift: Array, slopes: Array, tolerance: float
-) -> None:
+
+def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, tolerance: float) -> None:
     """Change weights (n, k), the intercept's change and the gradients (k, m) until no block would move by more.
 
     By more than `tolerance`, times the curvature of the block; or until the turns are over.
     """
     for _ in range(_TURNS):
-        if gram_descent(
-            model.gram, model.blocks, model.longest, model.pull, kernel_argument(penalty), step.alpha, step.rho,
-            w, shift, slopes, tolerance, _PASSES,
-        ):  # fmt: skip
+        if model.descend(w, shift, slopes, tolerance, _PASSES):
             return
-        _step(model, penalty, step, w, shift, slopes)
+        _step(model, penalty, w, shift, slopes)
 
 
-def _step(model: Model, penalty: Penalty, step: Step, w: Array, shift: Array, slopes: Array) -> None:
+def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array) -> None:
     """Move to the minimum over the weights that are not zero, if the model is lower there."""
+    step = model.step
     tangent = penalty.tangent(w, step.rho)
     if tangent is None:
         return

@@ -19,9 +19,12 @@ from distls.workers.coordinate_descent.sweep_task import ColumnTask
 from distls.workers.coordinate_descent.working_set_kernels import add_products, dense_products
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.targets import slice_rows
 from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
 
 Array = NDArray[np.float64]
+
+_SQUARES = 2**20  # values that are squared at a time
 
 
 @dataclass
@@ -42,6 +45,22 @@ def products_of(x: Rows, slopes: Array) -> Array:
         dense_products(x.values, np.ascontiguousarray(slopes.T), out)
         return out
     return np.asarray(scores(x, slopes, np.zeros(slopes.shape[1]), out))
+
+
+def squares_of(x: Rows, h: NDArray[np.float32], width: int) -> Array:
+    """Return ``sum_i x_ij^2 h_i`` (m, parts) of columns j, rows of X^T, with the kernel of `products_of`.
+
+    So many columns of h at a time, and columns of at most a few MiB, are copied.
+    """
+    m, out = n_rows_of(x), np.empty((n_rows_of(x), h.shape[1]))
+    step = max(1, _SQUARES * m // max(x.values.size if isinstance(x, DenseRows) else len(x.data), 1))
+    for t in range(0, h.shape[1], width):
+        slopes = h[:, t : t + width].astype(np.float64)
+        for j in range(0, m, step):
+            some = slice_rows(x, slice(j, min(j + step, m)))
+            some = some._replace(**{some._fields[-1]: np.square(some[-1])})
+            out[j : j + step, t : t + width] = products_of(some, slopes)
+    return out
 
 
 class WorkingColumns:

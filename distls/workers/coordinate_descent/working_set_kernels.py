@@ -96,19 +96,6 @@ def add_products(x, w, z):
                 z[i, r] += factor * w[j, r]
 
 
-@kernel
-def add_squares(x, h, out):
-    """Add ``sum_i x_ij^2 h_i`` to each column j, a row of X^T, of out (m, parts)."""
-    indices, data = row_arrays(x)
-    for j in range(len(out)):
-        start, stop = row_span(x, j, indices, data)
-        for t in range(h.shape[1]):
-            total = 0.0
-            for p in range(np.uintp(start), np.uintp(stop)):  # unsigned: see `places`
-                total += np.float64(data[p]) * np.float64(data[p]) * np.float64(h[np.intp(indices[p]), t])
-            out[j, t] += total
-
-
 @elementwise
 def count_by_row(indices, shift, out):
     """Add to out[i + 1] the non-zeros of every 2^shift-th row i, from those of columns."""
@@ -309,6 +296,17 @@ def _pulled(pull, d, out, shift):
         shift[r] += out[r]
 
 
+@elementwise_helper
+def _add_change(gram, pull, d, shift, slopes, change):
+    """Add what a change d (n, k) of all blocks does to the intercept and to the gradients of the model."""
+    for j in range(len(d)):
+        if _is_used(d[j]):
+            _move(gram, j, d[j], slopes)
+            if len(pull):
+                _pulled(pull[j], d[j], change, shift)
+                _move(gram, len(gram) - 1, change, slopes)
+
+
 @elementwise
 def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slopes, tolerance, most):
     """Minimise the model plus the penalty by blocks, in turn; return whether none would move by more than `tolerance`.
@@ -323,10 +321,13 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
     shift : float64 (k,), to which the changes of the intercept are added
     slopes : float64 (k, m), the gradients of the model, changed in place
     tolerance : of the largest move of a block, times `longest`
-    most : passes
+    most : passes; 0: do no more than to change `shift` and `slopes` as a change w of all blocks does
     """
     k, everything = w.shape[1], True
     u, target, new, d = np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k)
+    # One kernel with the descent: it is compiled once.
+    if most == 0:
+        _add_change(gram, pull, w, shift, slopes, new)
     for _ in range(most):
         largest = 0.0
         for j in range(len(w)):
@@ -350,15 +351,3 @@ def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slo
             return True
         everything = largest <= tolerance
     return False
-
-
-@elementwise
-def add_change(gram, pull, d, shift, slopes):
-    """Add what a change d (n, k) of all blocks does to the intercept and to the gradients of the model."""
-    change = np.zeros(d.shape[1])
-    for j in range(len(d)):
-        if _is_used(d[j]):
-            _move(gram, j, d[j], slopes)
-            if len(pull):
-                _pulled(pull[j], d[j], change, shift)
-                _move(gram, len(gram) - 1, change, slopes)

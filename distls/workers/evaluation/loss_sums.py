@@ -91,12 +91,12 @@ def add_gradient(
     sums, batches = LossSums(), _Batches(rows, w, b)
     # Allocated once, for the largest batch.
     all_runner_ups, all_gradients = np.empty(batches.step, np.int32), np.empty(batches.scores.shape)
-    for batch, x, first in _gathered(rows, batches):
+    for batch in batches:
         n = batch.stop - batch.start
         z, runner_ups, gradients = batches.scores[:n], all_runner_ups[:n], all_gradients[:n]
-        scores(x, w, b, z, first)
+        scores(rows, w, b, z, batch.start)
         class_losses(loss, z, y[batch], weight[batch], sums, runner_ups=runner_ups, gradients=gradients)
-        _add_products(x, first, y[batch], weight[batch], runner_ups, gradients, grad, grad_b)
+        _add_products(rows, batch.start, y[batch], weight[batch], runner_ups, gradients, grad, grad_b)
     return sums.totals()
 
 

@@ -38,7 +38,7 @@ def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.
     if is_codes(y):
         sums, runner_ups, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
         class_losses(loss_named(loss), scores, y, weight, sums, runner_ups=runner_ups, gradients=out)
-        weigh_gradients(runner_ups, y, weight, out)
+        _weigh_gradients(runner_ups, y, weight, out)
         return ScoreGradients(out, *sums.totals())
     if isinstance(y, CsrRows):
         wanted = indicators(y, scores.shape[1])
@@ -193,15 +193,13 @@ def _class_losses(scores, y, weight, loss, sums, predicted, runner_ups, gradient
     sums[2] += wrong
 
 
-@kernel
-def weigh_gradients(runner_ups, y, weight, out):
+def _weigh_gradients(
+    runner_ups: NDArray[np.int32], y: NDArray[np.int32], weight: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
     """Multiply gradients by the weights of their rows, and write those that are a pair into rows of zeros."""
-    for i in range(len(runner_ups)):
-        s = row_weight(weight, i)
-        if runner_ups[i] == GRADIENT_IN_G:
-            # Weights are multiplied once here, not at every use of the gradient.
-            for c in range(out.shape[1]):
-                out[i, c] = s * out[i, c]
-        elif runner_ups[i] != y[i]:
-            out[i, runner_ups[i]] += s
-            out[i, y[i]] -= s
+    # Not a kernel: it would be compiled for what NumPy does as soon, beside the scores.
+    pairs = np.flatnonzero((runner_ups != GRADIENT_IN_G) & (runner_ups != y))
+    out[pairs, runner_ups[pairs]] = 1.0
+    out[pairs, y[pairs]] = -1.0
+    if len(weight):
+        out *= weight[:, None]

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas
 from helpers import printed
 from scipy.sparse import csr_matrix
 
@@ -71,6 +72,21 @@ def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path):
         assert [line.split()[0] for line in every[start + 1 : start + 31]] == [str(k) for k in range(30)]
         found = json.loads(printed("info", path, "--json"))
         assert found["n_classes"] == len(found["top_features"]) == 30
+
+
+def test_numbers_have_the_features_of_the_largest_size_by_their_column(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    table = pandas.DataFrame(
+        {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "cost": x @ [1, -3, 0], "gain": x @ [0, 0, 5]}
+    )
+    for columns, names in (("cost,gain", ["cost", "gain"]), ("cost", ["the number"])):
+        distls.ingest(
+            table.drop(columns="gain" if columns == "cost" else []), tmp_path / columns, label_column=columns
+        )
+        distls.fit("gls", tmp_path / columns, tmp_path / f"run-{columns}", params={"alpha": 1e-6})
+        found = describe(tmp_path / f"run-{columns}")["top_features"]
+        assert list(found) == names
+        assert [name for name, _ in found[names[0]]][:2] == ["b", "a"]
 
 
 def test_the_json_has_the_features_of_a_thousand_classes(tmp_path):

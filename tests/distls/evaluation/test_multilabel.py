@@ -250,7 +250,7 @@ def test_independent_probabilities_far_out():
         ({"top": 5}, "--top 5: the model has 4 labels"),
         (
             {"proba": True},
-            "--proba: the model was trained with loss squared, which has no probabilities; train with ovr_log",
+            "--proba: the model was trained with loss squared, which has no probabilities; train with -p loss=ovr_log",
         ),
     ],
 )

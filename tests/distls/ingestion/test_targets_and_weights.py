@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 
 import distls
+from distls.cli.evaluation_text import evaluation_lines
 from distls.ingestion.ingest import ingest
 from distls.ingestion.request import source_plan
+from distls.interchange.linear_form import output_names
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError, ParameterError
 from distls.testing.formats import read_all
@@ -71,6 +73,9 @@ def test_a_model_of_several_targets_scores_and_predicts_files(tmp_path):
     )
     found = distls.evaluate(tmp_path / "m", tmp_path / "a.csv")
     assert found.mse < 1e-4
+    assert [line["output"] for line in found.to_json()["per_output"]] == TARGETS
+    assert [line.strip().split("  ")[0] for line in evaluation_lines(found)[2:]] == ["t, first", "t1"]
+    assert output_names(distls.load_model(tmp_path / "m")) == TARGETS
     assert distls.evaluate(tmp_path / "m", frame).mse == found.mse
     new = frame.drop(columns=TARGETS)
     new.to_csv(tmp_path / "new.csv", index=False)
