@@ -1,8 +1,11 @@
 """The metadata of the data set that an ingest writes, and what is to be said of it."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import codes_notice
@@ -10,8 +13,10 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
 from distls.ingestion.transform_fit import FittedTransforms
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.merged_values import Merged, Values
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
@@ -81,34 +86,92 @@ def code_notices(survey: Survey) -> tuple[str, ...]:
     return (codes_notice(names),) if names else ()
 
 
-def rounding_notices(rounded: Mapping[int, Rounded], names: Sequence[str], centred: bool) -> list[str]:
-    """Return notices of columns in which different values become equal, also where they are centred before."""
+def digit_notices(
+    data: Dataset,
+    parts: Sequence[Merged],
+    rounded: Mapping[int, Rounded],
+    source: Sequence[str],
+    centred: bool,
+) -> list[str]:
+    """Return notices of columns in which different values became equal: as they were read, or by the transforms.
+
+    `parts` has what was found in each partition, `rounded` what was read, of the columns of the `source`.
+    """
+    if not rounded and not any(parts):
+        return []
+    stored, kept = data.feature_names(), data.features().get("kept")
+    merged = _merged_columns(parts, data.meta.dtype)
+    later = {
+        stored[c] if stored else str(c if kept is None else kept[c]): found for c, found in merged.items()
+    }
+    names = {c: source[c] if source else str(c) for c in rounded}
     long = [c for c, (*_, level) in rounded.items() if level == 2]
-    # centred, whole numbers that float64 has are kept if few would fit between the smallest and the largest
     lost = [
-        c for c, (_, low, high, _) in rounded.items() if c not in long and (not centred or high - low > KEPT)
+        c
+        for c, (_, low, high, _) in rounded.items()
+        # centred, all values of one partition were compared; of several each for itself
+        if c not in long and not (centred and (names[c] in later or len(parts) == 1 or high - low <= KEPT))
     ]
     remedies = (
-        (lost, "float32", "--dtype float64 keeps them"),
+        (lost, "in float32", "--dtype float64 keeps them"),
         (
             long,
-            "float64 too, which has whole numbers up to 2^53",
+            "in float64 too, which has whole numbers up to 2^53",
             "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
         ),
     )
-    return [_rounding_notice(found, rounded, names, *said) for found, *said in remedies if found]
+    return [
+        *(
+            _equal_notice([names[c] for c in sorted(found)], where, f"{rounded[min(found)][2]:.17g}", remedy)
+            for found, where, remedy in remedies
+            if found
+        ),
+        *_merged_notices(later),
+    ]
 
 
-def _rounding_notice(
-    lost: Sequence[int],
-    rounded: Mapping[int, Rounded],
-    names: Sequence[str],
-    where: str,
-    remedy: str,
-) -> str:
-    shown = ", ".join(f'"{names[c] if names else c}"' for c in sorted(lost)[:_SHOWN])
-    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-    return (
-        f"different values of column{'s' * (len(lost) > 1)} {shown}{more} become equal in {where}, such as "
-        f"{rounded[min(lost)][2]:.17g}; {remedy}"
+def _merged_columns(parts: Sequence[Merged], dtype: str) -> dict[int, Values]:
+    """Return the columns in which different values became equal, in one partition or in several, with two of them."""
+    seen: dict[int, dict[float, float]] = {}
+    for column, values in itertools.chain.from_iterable(parts):
+        seen.setdefault(column, {}).update(values)
+    merged = {}
+    for column, known in sorted(seen.items()):
+        pairs = itertools.pairwise(sorted(known.items()))
+        equal = (
+            pair for pair in pairs if len(set(np.array([z for _, z in pair]).astype(dtype).tolist())) == 1
+        )
+        if found := next(equal, None):
+            merged[column] = list(found)
+    return merged
+
+
+def _merged_notices(merged: Mapping[str, Values]) -> list[str]:
+    """Return notices of columns in which the transforms made different values equal."""
+    kept = [name for name, ((_, a), (_, b)) in merged.items() if a != b]
+    remedies = (
+        (kept, "in float32", "--dtype float64 keeps them"),
+        (
+            [name for name in merged if name not in kept],
+            "beside others that are much larger, in float64 too",
+            "a --transform without standardize keeps them",
+        ),
     )
+    return [
+        _equal_notice(found, f"once transformed, {where}", _two(merged[found[0]]), remedy)
+        for found, where, remedy in remedies
+        if found
+    ]
+
+
+def _two(values: Values) -> str:
+    (a, _), (b, _) = values
+    digits = 9 if f"{a:.9g}" != f"{b:.9g}" else 17
+    return f"{a:.{digits}g} and {b:.{digits}g}"
+
+
+def _equal_notice(names: Sequence[str], where: str, example: str, remedy: str) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    columns = f"column{'s' * (len(names) > 1)}"
+    return f"different values of {columns} {shown}{more} become equal {where}, such as {example}; {remedy}"

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.column_words import column_names
-from distls.ingestion.dataset_facts import code_notices, dataset_meta, lost_labels, rounding_notices
+from distls.ingestion.dataset_facts import (
+    code_notices,
+    dataset_meta,
+    digit_notices,
+    lost_labels,
+)
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
 from distls.ingestion.label_rules import check_order, dropped_rows, rows_record, store_rules
@@ -102,9 +107,8 @@ class IngestRun:
                 schema = decide_schema(survey, self.options, self.like)
                 if self.like is None:
                     self.options, schema = completed_transforms(self.options, survey, schema)
-                if self.like is None and (rounded := survey.rounded()):
-                    survey, schema = self._with_digits(survey, schema, rounded)
-                return self._finish(survey, schema)
+                rounded = {} if self.like is not None else survey.rounded()
+                return self._finish(self._with_digits(survey) if rounded else survey, schema, rounded)
             except (BadInputError, MismatchError, ParameterError):
                 # not resumable: the same call would fail again, and a corrected file is another source
                 self._remove_outputs()
@@ -202,17 +206,18 @@ class IngestRun:
     def _has_digits(self) -> bool:
         return self.options.float64 or needs_digits(self.transforms)
 
-    def _with_digits(
-        self, survey: Survey, schema: Schema, rounded: Mapping[int, Rounded]
-    ) -> tuple[Survey, Schema]:
-        """Stage rows that are to be centred once more, as float64; say where float32 loses values all the same."""
-        centred = centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
-        if centred and not self.options.float64:
-            steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
-            self.options = replace(self.options, transform=tuple(steps))
-            survey = self._stage(len(self.plan.items))
-        notices = rounding_notices(rounded, self.plan.feature_names, centred)
-        return survey, replace(schema, notices=(*schema.notices, *notices))
+    def _with_digits(self, survey: Survey) -> Survey:
+        """Stage rows that are to be centred once more, as float64."""
+        if self.options.float64 or not self._centred:
+            return survey
+        steps = [dict(s, float64=True) if s["name"] == "standardize" else s for s in self.transforms]
+        self.options = replace(self.options, transform=tuple(steps))
+        return self._stage(len(self.plan.items))
+
+    @property
+    def _centred(self) -> bool:
+        """Whether columns are centred."""
+        return centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
 
     def _stage(self, first_item: int = 0) -> Survey:
         options = self.options
@@ -253,7 +258,7 @@ class IngestRun:
 
     # -- stages 2 and 3 ----------------------------------------------------------------------------------
 
-    def _finish(self, survey: Survey, schema: Schema) -> IngestReport:
+    def _finish(self, survey: Survey, schema: Schema, rounded: Mapping[int, Rounded]) -> IngestReport:
         if schema.target in ("class", "multilabel"):
             self.staging.write_array("classes", class_values(schema.classes))
         if self.options.split:
@@ -274,9 +279,11 @@ class IngestRun:
         rows = rows_record(self.plan, self.read, dropped)
         meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
-        return ingest_report(
-            datasets, survey, self._notices(datasets[0].meta, survey, schema, fitted.notice), dropped
-        )
+        notices = self._notices(datasets[0].meta, survey, schema, fitted.notice)
+        if self.like is None:
+            merged = [result["merged"] for result in results]
+            notices += digit_notices(datasets[0], merged, rounded, self.plan.feature_names, self._centred)
+        return ingest_report(datasets, survey, notices, dropped)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -306,6 +313,7 @@ class IngestRun:
             chunk_starts=chunk_starts(survey) if options.row_numbers else (),
             origins=origin_facts(survey, options) if options.row_numbers else None,
             drop_empty="empty" in self.read.drop,
+            compared=self.like is None,
         )
 
     def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> FittedTransforms:

@@ -1,5 +1,6 @@
 """Stage 0 of an ingest of tables: the survey of the columns, merged in the order of the items."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -286,6 +287,9 @@ def _sizes(categories: Sequence[Feature]) -> str:
     return f"categorical {what}, with a feature for each value: {sizes}{more}"
 
 
+_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?\s*([^\W\d_]{1,4})")  # 5 kg, 80km
+
+
 def _doubts(feature: Feature) -> list[str]:
     """Return notices of categories whose values look like something else, though not in the first rows."""
     name, values, found = feature.name, feature.categories or (), []
@@ -303,5 +307,11 @@ def _doubts(feature: Feature) -> list[str]:
         found.append(
             f'the values of column "{name}" look like numbers, such as "{marked[0]}": --decimal , '
             "reads those with a decimal comma; write others without marks of thousands, percent or currency"
+        )
+    units = [unit for value in values if (unit := _UNIT.fullmatch(value))]
+    if len(units) > 2 and 2 * len(units) > feature.size and len({unit[1] for unit in units}) == 1:
+        found.append(
+            f'the values of column "{name}" look like numbers with a unit, such as "{units[0][0]}": '
+            "they are categories; write them without the unit"
         )
     return found

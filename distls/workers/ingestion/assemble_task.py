@@ -23,6 +23,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, take_rows
 from distls.storage.temporary.ingest_staging import Segment, StagingArea
 from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of
+from distls.workers.ingestion.merged_values import Merged, Merging
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import (
     copy_records,
@@ -65,6 +66,7 @@ class AssemblySpec:
     chunk_starts: tuple[tuple[int, int], ...] = ()
     origins: OriginFacts | None = None
     drop_empty: bool = False  # leave out sparse rows that min_count leaves without values
+    compared: bool = False  # look for different values that become equal
 
 
 @dataclass(frozen=True)
@@ -129,14 +131,15 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     taken: list[_Taken] = []
-    order, partition, n_empty = _partition(spec, item, pool, taken)
+    merged: Merged = []
+    order, partition, n_empty = _partition(spec, item, pool, taken, merged)
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
     n_classes = spec.staging.read_array("classes").shape[-1] if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
-    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}}
+    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}, "merged": merged}
     if spec.origins is not None:
         sources = _sources_of(spec, spec.origins, taken, order)
         # Origins before the record: a recorded partition has all of its files.
@@ -146,9 +149,12 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
 
 
 def _partition(
-    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken]
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken], merged: Merged
 ) -> tuple[Ints, Partition, int]:
-    """Return a partition, the order of its rows among those added to `taken`, and how many were left out."""
+    """Return a partition, the order of its rows among those added to `taken`, and how many were left out.
+
+    `merged` takes what is found of values that become equal.
+    """
     words, row_at = _rows_of(spec, item, pool, taken)
     order = np.arange(len(row_at))
     if spec.shuffle:
@@ -156,7 +162,8 @@ def _partition(
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
-    x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool)), spec.dtype)
+    found = merged if spec.compared else None
+    x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool), found), spec.dtype)
     # Some rows have rare features only, which are known by now.
     n_rows = len(row_at)
     # dense rows are judged as they were read: centring moves their zeros
@@ -174,9 +181,15 @@ def source_rows(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Ro
     return _gather(spec, *_rows_of(spec, item, pool), pool)
 
 
-def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
+def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows, merged: Merged | None = None) -> Rows:
     fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
-    return apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
+    where, steps = f"{spec.roots[item.part]}: partition {item.index}", spec.transforms
+    if merged is not None:
+        # by their columns in the data set, which these steps decide
+        n = sum(step["name"] in ("impute", "min_count") for step in steps)
+        x, steps = apply_transforms(x, steps[:n], fitted, where), steps[n:]
+        merged += Merging(steps, fitted, spec.dtype).found(x)
+    return apply_transforms(x, steps, fitted, where)
 
 
 def _rows_of(

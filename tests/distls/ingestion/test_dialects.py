@@ -222,6 +222,34 @@ def test_other_marks_are_read(tmp_path, text):
     assert len({*x[:, 0].tolist()}) == (1 if "2" not in text and "5 €" in text else 10)
 
 
+NEGATIVE = {
+    "12.50-": -12.5, "1,000.00-": -1000.0, "(12.50)": -12.5, ".5D+02": 50.0, "-.5D+02": -50.0, "\u22121.5E+3": -1500.0,
+    "1.25E+2": 125.0, "3.25": 3.25,
+}  # fmt: skip
+
+
+def test_numbers_of_accounts_and_of_fortran_are_read(tmp_path):
+    texts = [[*NEGATIVE][k % len(NEGATIVE)] for k in range(40)]
+    text = "a;y\n" + "".join(f"{text};{k % 2}\n" for k, text in enumerate(texts))
+    report, x, _ = ingested(tmp_path, text, label_column="y")
+    assert any('"a" is numbers with marks' in notice for notice in report.notices)
+    assert x[:, 0].tolist() == [NEGATIVE[text] for text in texts]
+
+
+@pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2.0D4"])
+def test_words_with_such_marks_stay_words(tmp_path, text):
+    text = "a;b;y\n" + "".join(f"{text};{k}.5;{k % 2}\n" for k in range(10))
+    report, _, _ = ingested(tmp_path, text, label_column="y")
+    assert any("categor" in notice and '"a"' in notice for notice in report.notices)
+
+
+def test_numbers_with_a_unit_are_named(tmp_path):
+    text = "a;b;y\n" + "".join(f"{k % 9} kg;{k % 9}{'uv'[k % 2]};{k % 2}\n" for k in range(20))
+    report, _, _ = ingested(tmp_path, text, label_column="y")
+    (notice,) = [notice for notice in report.notices if "with a unit" in notice]
+    assert '"a"' in notice
+
+
 # -- documents -------------------------------------------------------------------------------------------
 
 

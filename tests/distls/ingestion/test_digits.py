@@ -87,6 +87,35 @@ def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(t
             assert evaluate(tmp_path / "run", given).error == 0.0
 
 
+@pytest.mark.parametrize("kind", ["csv", "array"])
+def test_an_outlier_hides_no_values_that_are_near_each_other(tmp_path, kind):
+    x = np.column_stack(
+        [[*JULIAN[:-1], 9999999.9], 1_700_000_000.5 + np.r_[np.arange(N - 1), 9e9], np.arange(N)]
+    )
+    given, options = source(tmp_path, kind, x, Y)
+    (notice,) = ingest(given, tmp_path / "d", **options).notices
+    assert "become equal in float32" in notice
+    assert [name in notice for name in (('"0"', '"1"', '"2"') if kind == "array" else ('"c0"', '"c1"', '"c2"'))] == [
+        True, True, False]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy", "array"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_that_an_outlier_merges_once_centred_are_named(tmp_path, kind, dtype):
+    x = np.column_stack([[*np.arange(N - 1) % 2, 2.0**60], [*np.arange(N - 1) % 2 / 8, 1e9], np.arange(N)])
+    given, options = source(tmp_path, kind, x, Y)
+    notices = ingest(given, tmp_path / "d", **options, transform="standardize", dtype=dtype).notices
+    found = [notice for notice in notices if "become equal once transformed" in notice]
+    assert any("in float64 too, such as 0 and 1" in notice for notice in found)
+    assert any("in float32, such as 0 and 0.125" in notice for notice in found) == (dtype == "float32")
+    # each partition knows its own rows
+    x = np.repeat([0.0, 1.0, 2.0**70], [4000, 4000, 1])[:, None]
+    (notice,) = ingest(x, tmp_path / "e", y=np.arange(8001) % 2, transform="standardize", dtype=dtype,
+                       shuffle=False, partition_size=4096).notices  # fmt: skip
+    assert "such as 0 and 1" in notice
+    assert ingest(x, tmp_path / "f", y=np.arange(8001) % 2, dtype=dtype).notices == ()
+
+
 def test_numbers_of_one_scale_are_read_as_before(tmp_path):
     x = np.random.default_rng(0).normal(3, 1, (200, 3)).round(4)
     given, options = source(tmp_path, "csv", x, np.arange(200) % 2)

@@ -18,7 +18,7 @@ from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.formats.table_columns import COMMON, Dialect
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
-from distls.workers.ingestion.records.messages import UNLABELLED
+from distls.workers.ingestion.records.messages import UNLABELLED, quoted
 from distls.workers.ingestion.records.pack_records import pack_sparse
 from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
 
@@ -90,6 +90,21 @@ class Document(NamedTuple):
 
 class Refused(ValueError):
     """The rule that a line breaks."""
+
+
+def check_fields(record: dict[str, Any], raw: bytes) -> None:
+    """Raise Refused if the JSON text of a record has a field twice, of which the parser keeps the last value."""
+    # most lines have a colon for each field and no other
+    if raw.count(b":") > len(record):
+        json.loads(raw, object_pairs_hook=_check_names)
+
+
+def _check_names(pairs: list[tuple[str, Any]]) -> None:
+    seen = Counter(name for name, _ in pairs)
+    if len(seen) < len(pairs):
+        raise Refused(
+            f"the field {quoted(max(seen, key=seen.__getitem__).encode('utf-8', 'replace'))} occurs twice"
+        )
 
 
 class DocumentPacker:

@@ -17,6 +17,7 @@ from distls.workers.ingestion.formats.document_records import (
     DocumentPacker,
     DocumentReadOptions,
     Refused,
+    check_fields,
     checked_labels,
     document_of,
 )
@@ -150,6 +151,7 @@ def _read_json(raw: bytes, options: DocumentReadOptions) -> Document | None:
         raise Refused(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise Refused("expected a JSON object with named fields")
+    check_fields(record, raw.removeprefix(_BYTE_ORDER_MARK))
     return document_of(record, options)
 
 

@@ -51,12 +51,13 @@ _DURATION = re.compile(
 # without a T an M is of months, which have no length
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
-# minus, as spreadsheets write it; 1.5D+02 of Fortran.
-_DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*)"
+# minus, as spreadsheets write it; 12.50-, as SAP and COBOL do; 1.5D+02 and .5D+02 of Fortran.
+_DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*|\.\d+)"
 _FORTRAN = r"[dD][-+]\d{2,3}"  # with its sign: 2.0D4 is a name
 MARKED = re.compile(
-    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}))"
-    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN})?\s*[%$€£¥]?\s*\)?"
+    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}|\d-\Z))"
+    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN}|[eE][-+]?\d{{1,3}})?"
+    r"\s*[%$€£¥]?\s*(?:\)|(?<=[\d.%$€£¥])[-\u2212]\Z)?"
 )
 _MARKS = re.compile(r"[\s%$€£¥'()]")
 _DOUBLE = re.compile(r"(?<=[\d.,])[dD](?=[-+]\d{2,3})")
@@ -215,6 +216,8 @@ def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) ->
 def unmarked(text: str, dialect: Dialect) -> str:
     """Return a number without marks of thousands, percent and currency; an account's negative one with a sign."""
     bare = _DOUBLE.sub("e", _MARKS.sub("", text).replace("\u2212", "-"))
+    if bare.endswith("-") and bare[0] not in "+-":
+        bare = f"-{bare[:-1]}"
     # with a decimal comma, points are between thousands, which `plain` knows
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")

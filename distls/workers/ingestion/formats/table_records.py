@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.document_records import Refused
+from distls.workers.ingestion.formats.document_records import Refused, check_fields
 from distls.workers.ingestion.formats.document_tables import csv_rows, short_lines
 from distls.workers.ingestion.formats.parquet_files import (
     SAMPLED,
@@ -162,6 +162,10 @@ def json_record(raw: bytes) -> dict[str, Any] | Refused:
         return Refused(f"{quoted(raw)}: not a JSON object")
     if not isinstance(record, dict):
         return Refused(f"{quoted(raw)}: not a JSON object")
+    try:
+        check_fields(record, raw.removeprefix(_BYTE_ORDER_MARK))
+    except Refused as refused:
+        return Refused(f"{quoted(raw)}: {refused}")
     # half a pair of surrogates is written as an escape
     if b"\\u" in raw and not is_encodable(json.dumps(record, ensure_ascii=False)):
         return Refused(f"{quoted(raw)}: a lone surrogate, which is no character")

@@ -172,6 +172,7 @@ OBJECTS = [
     (b"{", {}, "not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
     (b"[1]", {}, "expected a JSON object with named fields"),
     (b'{"label": 1}', {}, 'field "text" is missing'),
+    (b'{"label": 1, "text": "a", "text": "b"}', {}, 'the field "text" occurs twice'),
     (b'{"label": 1, "text": null}', {}, 'field "text" is null'),
     (b'{"label": 1, "text": 5}', {}, 'field "text" must be a string'),
     (b'{"label": 1, "text": "\\ud800"}', {}, 'field "text" has a lone surrogate, which is no character'),

@@ -1,0 +1,184 @@
+"""Different values of a column that its transforms, and the type in which they are stored, make one value."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+from distls.storage.rows import CsrRows, DenseRows, Rows, take_rows
+from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.transforms import apply_transforms
+
+_APART = 2.0**22  # whole numbers up to here stay apart, wherever among them their mean is
+_WHOLE = 2.0**63  # beyond, no integer type has them
+_ROWS = 256  # of a partition, that tell of numbers with a fraction
+_SHARE = 8  # some fractions are always rounded to one: more than one of so many is a loss
+_FEW = 8  # values that are compared with those of other partitions
+_FIRST = 2**13  # values of a column that are compared before all are
+_TOGETHER = 64  # rows
+_ENTRIES = 2**16  # sparse values of a partition that are compared
+
+Steps = Sequence[Mapping[str, Any]]
+# values of a column, increasing, each with what the steps make of it in float64
+Values = list[tuple[float, float]]
+Merged = list[tuple[int, Values]]  # by column
+
+
+@dataclass(frozen=True)
+class Merging:
+    """The steps that treat each value by itself, and the type that is stored."""
+
+    steps: Steps
+    fitted: Mapping[str, NDArray[Any]]
+    dtype: str
+
+    def found(self, x: Rows) -> Merged:
+        """Return the columns of rows in which different values become equal, each with two of them.
+
+        All whole numbers are compared, and fractions of some rows. Where none become equal, columns of few values with
+        large ones among them are returned with these, as other rows may have others. The rows stay as they are.
+        """
+        steps = self._own()
+        if not steps:
+            return []
+        width = x.values.shape[1] if isinstance(x, DenseRows) else _leading(self.steps)
+        columns: dict[int, Values] = {}
+        with np.errstate(all="ignore"):
+            try:
+                if width:
+                    columns |= self._of_some_rows(_some_rows(x, width), steps)
+                for column, values in _large_columns(x, self._means(width)):
+                    if column not in columns:
+                        columns[column] = self._of_column(column, values, steps)
+                if isinstance(x, CsrRows):
+                    columns |= self._of_entries(x, width, steps)
+            except BadInputError:
+                return []  # who transforms all rows names the one that cannot be
+        return [(column, values) for column, values in columns.items() if values]
+
+    def _own(self) -> list[dict[str, Any]]:
+        """Return the steps of numbers as they are applied to a column alone."""
+        rowwise = (n for n, s in enumerate(self.steps) if s["name"] == "l2norm" and "ranges" not in s)
+        own = (step for step in self.steps[: next(rowwise, len(self.steps))] if "ranges" not in step)
+        return [{name: value for name, value in step.items() if name != "dense"} for step in own]
+
+    def _means(self, width: int) -> NDArray[Any]:
+        """Return how far from zero the means of the first columns are, as far as these are centred."""
+        return np.abs(self.fitted["mean"][:width]) if "mean" in self.fitted else np.zeros(width)
+
+    def _after(self, values: NDArray[Any], first: int, steps: Steps) -> NDArray[Any]:
+        """Return what becomes of values of the columns first, ...; shape (n_values, n_columns) as they have."""
+        columns = slice(first, first + values.shape[1])
+        fitted = {name: self.fitted[name][columns] for name in ("idf", "mean", "std") if name in self.fitted}
+        x = apply_transforms(DenseRows(values.copy()), steps, fitted, "")
+        assert isinstance(x, DenseRows)
+        return x.values
+
+    def _pair(self, values: NDArray[Any], at: int, column: int, steps: Steps) -> Values:
+        two = values[at : at + 2].astype(np.float64)
+        return list(zip(two.tolist(), self._after(two[:, None], column, steps)[:, 0].tolist(), strict=True))
+
+    def _of_some_rows(self, values: NDArray[Any], steps: Steps) -> dict[int, Values]:
+        values = np.sort(values, axis=0)
+        stored = self._after(values, 0, steps).astype(self.dtype)
+        differs = values[1:] != values[:-1]
+        equal = differs & (stored[1:] == stored[:-1])
+        many = equal.sum(axis=0) * _SHARE > differs.sum(axis=0)
+        found = equal & (many | _whole_pairs(values))
+        return {
+            int(c): self._pair(values[:, c], int(np.flatnonzero(found[:, c])[0]), int(c), steps)
+            for c in np.flatnonzero(found.any(axis=0))
+        }
+
+    def _of_column(self, column: int, values: NDArray[Any], steps: Steps) -> Values:
+        for some in (values[:_FIRST], values):
+            different = np.sort(some)
+            different = different[np.concatenate([[True], different[1:] != different[:-1]])]
+            stored = self._after(different[:, None], column, steps)[:, 0].astype(self.dtype)
+            equal = np.flatnonzero((stored[1:] == stored[:-1]) & _whole_pairs(different))
+            if len(equal):
+                return self._pair(different, int(equal[0]), column, steps)
+        if len(different) > _FEW:
+            return []
+        after = self._after(different[:, None].astype(np.float64), column, steps)[:, 0]
+        return list(zip(different.astype(np.float64).tolist(), after.tolist(), strict=True))
+
+    def _of_entries(self, x: CsrRows, width: int, steps: Steps) -> dict[int, Values]:
+        """Compare large values of sparse columns, which are divided, so that only near ones become equal."""
+        own = _large(x.data)
+        own = own[x.indices[own] >= width][:_ENTRIES]
+        own = own[np.lexsort((x.data[own], x.indices[own]))]
+        columns, values = x.indices[own], x.data[own]
+        rows = CsrRows(np.array([0, len(own)]), columns.copy(), values.copy())
+        stored = apply_transforms(rows, steps, self.fitted, "")
+        assert isinstance(stored, CsrRows)
+        after = stored.data.astype(self.dtype)
+        equal = (columns[1:] == columns[:-1]) & (values[1:] != values[:-1]) & (after[1:] == after[:-1])
+        found = np.flatnonzero(equal & _whole_pairs(values))[::-1]
+        return {int(columns[at]): self._pair(values, int(at), int(columns[at]), steps) for at in found}
+
+
+def _leading(steps: Steps) -> int:
+    """Return the number of columns of sparse rows that are centred."""
+    return max((int(step.get("dense", 0)) for step in steps), default=0)
+
+
+def _whole_pairs(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where two consecutive values are whole numbers; shape that of differences along the first axis."""
+    whole = (values == np.floor(values)) & (np.abs(values) < _WHOLE)
+    return whole[1:] & whole[:-1]
+
+
+def _some_rows(x: Rows, width: int) -> NDArray[Any]:
+    """Return the first `width` values of rows here and there."""
+    n_rows = len(x.values) if isinstance(x, DenseRows) else len(x.indptr) - 1
+    rows = np.arange(0, n_rows, max(1, n_rows // _ROWS))[:_ROWS]
+    if isinstance(x, DenseRows):
+        return x.values[rows]
+    return _leading_values(cast(CsrRows, take_rows(x, rows)), width)
+
+
+def _leading_values(x: CsrRows, width: int) -> NDArray[Any]:
+    values = np.zeros((len(x.indptr) - 1, width), x.data.dtype)
+    own = x.indices < width
+    values[np.repeat(np.arange(len(values)), np.diff(x.indptr))[own], x.indices[own]] = x.data[own]
+    return values
+
+
+def _large(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return where values are beyond `_APART`."""
+    if not len(values) or max(values.max(), -values.min()) <= _APART:  # the usual case, without a temporary
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.abs(values) > _APART)
+
+
+def _sizes(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the largest magnitude of each column of some rows."""
+    n_rows, width = values.shape
+    # many rows side by side, as a loop over the few values of one costs more
+    rest = n_rows % _TOGETHER if n_rows > _TOGETHER else n_rows
+    parts = [values[:rest]] if rest else []
+    if rest < n_rows:
+        wide = values[rest:].reshape(-1, _TOGETHER * width)
+        parts += [each.reshape(_TOGETHER, width) for each in (wide.max(axis=0), wide.min(axis=0))]
+    return np.maximum.reduce([np.abs(part).max(axis=0) for part in parts])
+
+
+def _large_columns(x: Rows, means: Doubles) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield each of the first columns with values beyond `_APART`, or whose mean is, and all of its values.
+
+    Of one without a large value here the largest may be in other rows. `means` has sizes, shape (n_columns,).
+    """
+    if isinstance(x, DenseRows):
+        if len(x.values):
+            sizes = np.maximum(_sizes(x.values), means)
+            yield from ((int(c), x.values[:, c]) for c in np.flatnonzero(sizes > _APART))
+        return
+    large = x.indices[_large(x.data)]
+    for column in np.union1d(large[large < len(means)], np.flatnonzero(means > _APART)).tolist():
+        values = x.data[x.indices == column]
+        # what is not stored is zero
+        yield column, values if len(values) == len(x.indptr) - 1 else np.append(values, values.dtype.type(0))
