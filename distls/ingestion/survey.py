@@ -287,7 +287,9 @@ def _sizes(categories: Sequence[Feature]) -> str:
     return f"categorical {what}, with a feature for each value: {sizes}{more}"
 
 
-_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?\s*([^\W\d_]{1,4})")  # 5 kg, 80km
+_UNIT = re.compile(
+    r"[-+]?\d+(?:[.,]\d+)?(?:\s+([^\W\d_])|\s*(?!st|nd|rd|th)([^\W\d_]{2,4}))"
+)  # 5 kg, 80km; not 5a, 4th
 
 
 def _doubts(feature: Feature) -> list[str]:
@@ -309,7 +311,11 @@ def _doubts(feature: Feature) -> list[str]:
             "reads those with a decimal comma; write others without marks of thousands, percent or currency"
         )
     units = [unit for value in values if (unit := _UNIT.fullmatch(value))]
-    if len(units) > 2 and 2 * len(units) > feature.size and len({unit[1] for unit in units}) == 1:
+    if (
+        len(units) > 2
+        and 2 * len(units) > feature.size
+        and len({unit[unit.lastindex or 0] for unit in units}) == 1
+    ):
         found.append(
             f'the values of column "{name}" look like numbers with a unit, such as "{units[0][0]}": '
             "they are categories; write them without the unit"

@@ -31,11 +31,13 @@ def bytes_of(x: Rows) -> int:
 
 def store_active(state: str, round_: int, lane: int, found: Sequence[Active], kind: str = ACTIVE) -> None:
     """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all."""
+    name = f"{kind} {lane}"
+    job_memory.pop(name, None)  # before the copies are made
     columns = np.concatenate([each.columns for each in found])
     x = found[0].x if len(found) == 1 else concatenate_rows([each.x for each in found])
     # The process that reads them may be this one.
     if state != IN_MEMORY:
-        job_memory[f"{kind} {lane}"] = state, round_, Active(columns, x)
+        job_memory[name] = state, round_, Active(columns, x)
     for place, array in enumerate((columns, *x)):
         RowState(state, kind).write(4 * lane + place, round_, array)
 
@@ -43,13 +45,14 @@ def store_active(state: str, round_: int, lane: int, found: Sequence[Active], ki
 def read_active(state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE) -> Active:
     """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
     folder, newest = RowState(state, kind), job_memory.pop(f"{kind} {lane}", None)
-    if newest is not None and newest[:2] == (state, round_):
-        held: Active = newest[2]
-        return held
-    columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
-    x: Rows = DenseRows(arrays[0])
-    if arrays[0].ndim == 1:
-        x = CsrRows(arrays[0], *(folder.read(4 * lane + place, round_) for place in (2, 3)))
+    columns = folder.read(4 * lane, round_)
+    # The file says which columns are meant: another process may have stored later ones under the same number.
+    if newest is not None and newest[:2] == (state, round_) and np.array_equal(newest[2].columns, columns):
+        return Active(*newest[2])
+    array = folder.read(4 * lane + 1, round_)
+    x: Rows = DenseRows(array)
+    if array.ndim == 1:
+        x = CsrRows(array, *(folder.read(4 * lane + place, round_) for place in (2, 3)))
     if n_rows_of(x) != len(columns) or not _is_sound(columns, x, meta):
         raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
     return Active(columns, x)

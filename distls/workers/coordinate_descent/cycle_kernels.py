@@ -45,7 +45,7 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
             square += value * bent
             mean += bent
         curvature = max(square - mean * mean / total, _ROUNDING * square)
-        if curvature <= 0.0:
+        if not 0.0 < curvature < np.inf:
             continue
         target[0] = w[j, 0] - (slope + shift * mean) / curvature
         row_prox(penalty, target, alpha / curvature, rho, new)

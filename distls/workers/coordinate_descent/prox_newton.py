@@ -1,9 +1,9 @@
 """Proximal Newton steps on some columns: cycles of descent over their rows, or on their Gram alone, without the rows.
 
 The methods of Yuan, Ho and Lin (2012, newGLMNET) and of skglm (Bertrand et al. 2022) have the first form. Of one output
-a cycle in random order is a step: next to uncorrelated columns need ten. Where columns are correlated, or much accuracy
-is asked for, the Gram is sooner. An intercept is a column of ones without a penalty; it stays optimal for the model
-while blocks change, so that columns with means do not take turns with it.
+a cycle over the columns, in random order, is a step: nearly uncorrelated columns need ten. Where columns are
+correlated, or much accuracy is asked for, the Gram is faster. An intercept is a column of ones without a penalty; it
+stays optimal for the model while blocks change, so that columns with means do not take turns with it.
 """
 
 import math
@@ -32,6 +32,7 @@ _STEPS = 50  # of Newton's method
 # Blocks may move by this part of alpha times the relative gap, once the model counts as minimised.
 _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
+_FARTHEST = 1e8  # of the changes of scores, in units of the largest score
 # Curvature below this part of a block's own is rounding of float32.
 _SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
@@ -114,7 +115,7 @@ class ProxNewton:
         columns = self._columns
         first = judged = columns.judge(columns.value(self._h))
         # Zero weights stay exact zeros where they are optimal.
-        if not first.gap > _ROUNDING * first.value:
+        if first.gap <= _ROUNDING * first.value:
             return True
         if self._by_cycles:
             judged = self._cycled(first, target)
@@ -145,7 +146,7 @@ class ProxNewton:
     def _is_slow(self, moves: list[float], gap: float, target: float) -> bool:
         """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps."""
         # As near as rounding allows.
-        if not (target > 0.0 and moves[-1] > 0.0):
+        if not (target > 0.0 and moves[-1] > 0.0 and gap < math.inf):
             return True
         some = max(len(moves) // 2, _TRIED - 1)
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
@@ -181,7 +182,7 @@ class ProxNewton:
         old, slopes = columns.w.copy(), columns.slopes.copy()
         total = float(h.sum(dtype=np.float64)) if self._ones else math.inf
         # The intercept moves to its optimum for the model first, where it stays.
-        first = -float(slopes.sum()) / total
+        first = np.float64(-slopes.sum() / total)  # of that type, or NumPy would multiply in float32
         slopes += h * first
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
@@ -223,8 +224,6 @@ class ProxNewton:
             idle = idle + 1 if not (stale or self._shift) and _is_idle(earlier, judged) else 0
             if idle == 2:
                 break
-        else:
-            return not np.isnan(judged.gap)
         return judged.gap <= max(_LED * first.gap, _SWEPT * judged.value)
 
     def _limit(self, stale: bool) -> float:
@@ -263,10 +262,14 @@ class ProxNewton:
         """
         columns, change = self._columns, w - old
         predicted = slope + columns.penalty(w) - columns.penalty(old)
-        # Scores move along the step in place, so that no copy of them is held.
         size, z = 1.0, columns.margins.z
-        z += moved
-        for _ in range(_HALVINGS):
+        largest, most = (float(np.abs(each).max(initial=0.0)) for each in (moved, z))
+        # Farther away scores would lose their digits, and so would those to which they come back.
+        while size * largest > _FARTHEST * (1.0 + most) and math.isfinite(largest):
+            size /= 2.0
+        # They move along the step in place, so that no copy of them is held.
+        z += size * moved
+        for _ in range(_HALVINGS if math.isfinite(largest) else 0):
             columns.w[:] = w if size == 1.0 else old + size * change
             value = columns.value(self._h)
             if value <= before + _DECREASE * size * predicted + _RISE * abs(value):
@@ -275,7 +278,7 @@ class ProxNewton:
             size /= 2.0
             z -= size * moved
         columns.w[:] = old
-        z -= size * moved
+        z[:] = columns.change_scores(old, columns.intercept())
         columns.value(self._h)
         return None
 

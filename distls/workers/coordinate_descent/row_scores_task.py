@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.score_losses import loss_of_scores
+from distls.workers.coordinate_descent.working_set_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import class_scores, loss_named

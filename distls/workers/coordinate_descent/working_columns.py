@@ -58,7 +58,7 @@ def squares_of(x: Rows, h: NDArray[np.float32], width: int) -> Array:
         slopes = h[:, t : t + width].astype(np.float64)
         for j in range(0, m, step):
             some = slice_rows(x, slice(j, min(j + step, m)))
-            some = some._replace(**{some._fields[-1]: np.square(some[-1])})
+            some = some._replace(**{some._fields[-1]: np.square(some[-1], dtype=np.float64)})
             out[j : j + step, t : t + width] = products_of(some, slopes)
     return out
 

@@ -82,6 +82,18 @@ def _is_used(w):
 
 
 @elementwise
+def loss_of_scores(z, change, size, y, weight, loss):
+    """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
+    scores, scratch = np.empty(z.shape[1]), np.empty(z.shape[1])
+    total = 0.0
+    for i in range(len(z)):
+        for r in range(z.shape[1]):
+            scores[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
+        total += row_loss(loss, scores, y, i, scratch) * (weight[i] if len(weight) else 1.0)
+    return total
+
+
+@elementwise
 def add_products(x, w, z):
     """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
     indices, data = row_arrays(x)

@@ -12,7 +12,9 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, take_rows
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.transforms import apply_transforms
 
-_APART = 2.0**22  # whole numbers up to here stay apart, wherever among them their mean is
+_APART = (
+    2.0**22
+)  # whole numbers up to here stay apart when they are scaled, wherever among them their mean is
 _WHOLE = 2.0**63  # beyond, no integer type has them
 _ROWS = 256  # of a partition, that tell of numbers with a fraction
 _SHARE = 8  # some fractions are always rounded to one: more than one of so many is a loss
@@ -38,8 +40,9 @@ class Merging:
     def found(self, x: Rows) -> Merged:
         """Return the columns of rows in which different values become equal, each with two of them.
 
-        All whole numbers are compared, and fractions of some rows. Where none become equal, columns of few values with
-        large ones among them are returned with these, as other rows may have others. The rows stay as they are.
+        All whole numbers of columns with large ones are compared, and others of some rows. Where none become equal,
+        columns of few values with large ones among them are returned with these, as other rows may have others. No row
+        is changed.
         """
         steps = self._own()
         if not steps:

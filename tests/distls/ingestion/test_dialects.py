@@ -224,7 +224,7 @@ def test_other_marks_are_read(tmp_path, text):
 
 NEGATIVE = {
     "12.50-": -12.5, "1,000.00-": -1000.0, "(12.50)": -12.5, ".5D+02": 50.0, "-.5D+02": -50.0, "\u22121.5E+3": -1500.0,
-    "1.25E+2": 125.0, "3.25": 3.25,
+    "\u22125e\u22121": -0.5, "1.25E+2": 125.0, "3.25": 3.25,
 }  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def test_numbers_of_accounts_and_of_fortran_are_read(tmp_path):
     assert x[:, 0].tolist() == [NEGATIVE[text] for text in texts]
 
 
-@pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2.0D4"])
+@pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2024-", "-12.5-", "2.0D4"])
 def test_words_with_such_marks_stay_words(tmp_path, text):
     text = "a;b;y\n" + "".join(f"{text};{k}.5;{k % 2}\n" for k in range(10))
     report, _, _ = ingested(tmp_path, text, label_column="y")

@@ -14,7 +14,7 @@ from distls.workers.coordinate_descent.descent_kernels import (
     column_sweep,
     intercept_step,
 )
-from distls.workers.coordinate_descent.score_losses import loss_of_scores
+from distls.workers.coordinate_descent.working_set_kernels import loss_of_scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.penalties.penalty_registry import penalty_named

@@ -51,12 +51,13 @@ _DURATION = re.compile(
 # without a T an M is of months, which have no length
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
-# minus, as spreadsheets write it; 12.50-, as SAP and COBOL do; 1.5D+02 and .5D+02 of Fortran.
+# minus, as spreadsheets write it; 12.50-, as SAP and COBOL do, but not 2024-; 1.5D+02 and .5D+02 of Fortran.
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*|\.\d+)"
 _FORTRAN = r"[dD][-+]\d{2,3}"  # with its sign: 2.0D4 is a name
 MARKED = re.compile(
-    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}|\d-\Z))"
-    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN}|[eE][-+]?\d{{1,3}})?"
+    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}|[.,]\d+-\Z))"
+    r"(?![-+\u2212].*[-\u2212]\Z)"
+    rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN}|[eE][-+\u2212]?\d{{1,3}})?"
     r"\s*[%$€£¥]?\s*(?:\)|(?<=[\d.%$€£¥])[-\u2212]\Z)?"
 )
 _MARKS = re.compile(r"[\s%$€£¥'()]")

@@ -301,6 +301,26 @@ def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, los
     assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2.0 * rtol)
 
 
+@pytest.mark.parametrize("loss", ["log", "squared_hinge"])
+def test_refused_steps_leave_the_scores_of_the_weights(tmp_path, monkeypatch, loss):
+    """Columns far from zero, and next to no penalty: steps are refused that move scores by more than their digits."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((300, 30)) + 100.0, rng.integers(0, 2, 300)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
+    drifts, searched = [], ProxNewton._searched
+
+    def compared(self, *given):
+        found, columns = searched(self, *given), self._columns
+        wanted = columns.change_scores(columns.w, columns.intercept())
+        drifts.append(np.abs(columns.margins.z - wanted).max() / (1.0 + np.abs(wanted).max()))
+        return found
+
+    monkeypatch.setattr(ProxNewton, "_searched", compared)
+    fit("bcd", dataset, params={"loss": loss, "alpha": 1e-7, "fit_intercept": True}, rtol=1e-6, passes=12)
+    assert drifts
+    assert max(drifts) < 1e-6
+
+
 @pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
 def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     """The Gram of every eighth row while all columns are new, then that of all; the optimum is the same."""
