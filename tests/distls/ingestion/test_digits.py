@@ -87,18 +87,6 @@ def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(t
             assert evaluate(tmp_path / "run", given).error == 0.0
 
 
-@pytest.mark.parametrize("kind", ["csv", "array"])
-def test_an_outlier_hides_no_values_that_are_near_each_other(tmp_path, kind):
-    x = np.column_stack(
-        [[*JULIAN[:-1], 9999999.9], 1_700_000_000.5 + np.r_[np.arange(N - 1), 9e9], np.arange(N)]
-    )
-    given, options = source(tmp_path, kind, x, Y)
-    (notice,) = ingest(given, tmp_path / "d", **options).notices
-    assert "become equal in float32" in notice
-    assert [name in notice for name in (('"0"', '"1"', '"2"') if kind == "array" else ('"c0"', '"c1"', '"c2"'))] == [
-        True, True, False]  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", ["csv", "npy", "array"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_that_an_outlier_merges_once_centred_are_named(tmp_path, kind, dtype):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 
 KEPT = 2.0**24  # whole numbers up to here are
@@ -15,7 +15,6 @@ EXACT = 2.0**53  # float64 has all whole numbers up to here
 _WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
 _FIRST, _EVERY = 64, 16  # rows of a chunk whose numbers with a fraction tell the range of their column
 _MODULUS = 2**53 - 1  # ten times that is in int64
-_MOST = 4  # five of eight values in a range lead by a quarter
 _RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
 # of a column of a chunk: its number, the smallest and the largest value that is rounded, and 1 if one is whole, or 2
 # if float64 does not keep it either
@@ -28,29 +27,23 @@ class Rounding(NamedTuple):
     low: Doubles
     high: Doubles
     whole: NDArray[np.int8]  # as `Rounded` has it
-    # of a range that most of them may be in (Boyer and Moore): its bounds, the values in it less the others, all values
-    near_low: Doubles
-    near_high: Doubles
-    lead: Ints
-    seen: Ints
 
 
 def no_rounding(n_columns: int) -> Rounding:
     """Return the state before any value."""
-    low, high, count = np.full(n_columns, np.inf), np.full(n_columns, -np.inf), np.zeros(n_columns, np.int64)
-    return Rounding(low, high, count.astype(np.int8), low.copy(), high.copy(), count, count.copy())
+    return Rounding(
+        np.full(n_columns, np.inf), np.full(n_columns, -np.inf), np.zeros(n_columns, dtype=np.int8)
+    )
 
 
 def take_rounded(rounding: Rounding) -> list[Rounded]:
     """Return the columns whose values may have become equal, and start anew."""
-    # of fractions the range of most: a few that are far from it hide nothing
-    own = rounding.whole > 0
-    low = np.where(own, rounding.low, rounding.near_low)
-    high = np.where(own, rounding.high, rounding.near_high)
-    found = np.flatnonzero((low <= high) & (own | (_MOST * rounding.lead > rounding.seen)))
-    columns = [(int(c), float(low[c]), float(high[c]), int(rounding.whole[c])) for c in found]
-    for state, start in zip(rounding, no_rounding(len(own)), strict=True):
-        np.copyto(state, start)
+    low, high, whole = rounding
+    size = np.maximum(np.abs(low), np.abs(high))
+    with np.errstate(invalid="ignore"):
+        found = np.flatnonzero((low <= high) & ((whole > 0) | (high - low < _RANGE * size)))
+    columns = [(int(c), float(low[c]), float(high[c]), int(whole[c])) for c in found]
+    low[:], high[:], whole[:] = np.inf, -np.inf, 0
     return columns
 
 
@@ -119,16 +112,6 @@ def _note(rounding: Rounding, column: int, value: float) -> None:
             rounding.low[column] = value
         if value > rounding.high[column]:
             rounding.high[column] = value
-        low, high = min(rounding.near_low[column], value), max(rounding.near_high[column], value)
-        rounding.seen[column] += 1
-        if high - low < _RANGE * max(abs(low), abs(high)):
-            rounding.near_low[column], rounding.near_high[column] = low, high
-            rounding.lead[column] += 1
-        elif rounding.lead[column] == 0:
-            rounding.near_low[column] = rounding.near_high[column] = value
-            rounding.lead[column] = 1
-        else:
-            rounding.lead[column] -= 1
         if is_merged(value):
             rounding.whole[column] = max(rounding.whole[column], 1)
 
