@@ -287,9 +287,8 @@ def _sizes(categories: Sequence[Feature]) -> str:
     return f"categorical {what}, with a feature for each value: {sizes}{more}"
 
 
-_UNIT = re.compile(
-    r"[-+]?\d+(?:[.,]\d+)?(?:\s+([^\W\d_])|\s*(?!st|nd|rd|th)([^\W\d_]{2,4}))"
-)  # 5 kg, 80km; not 5a, 4th
+# 5 kg, 80km; not 5a, 4th
+_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:\s+([^\W\d_])|\s*(?!st|nd|rd|th)([^\W\d_]{2,4}))")
 
 
 def _doubts(feature: Feature) -> list[str]:

@@ -82,17 +82,17 @@ class ProxNewton:
         self._shift = 0  # every 2^shift-th row is in the Gram
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
         self._fits_gram = self._fits(columns, parts, most_bytes)
-        self._by_cycles = self._cycles(columns, parts, fits_gram=self._fits_gram)
+        self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
         self._pairs: float | None = None  # of non-zeros in one row
 
     @classmethod
     def serves(cls, columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
         """Return whether there are steps that are sooner than sweeps."""
         fits = cls._fits(columns, parts, most_bytes)
-        return fits or cls._cycles(columns, parts, fits_gram=fits)
+        return fits or cls._takes_cycles(columns, parts, fits_gram=fits)
 
     @staticmethod
-    def _cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
+    def _takes_cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
         """Return whether steps are cycles first: of one output, where no Gram of dense columns is kept for later."""
         quadratic = loss_named(columns.task.scores.loss).quadratic
         kept = quadratic and fits_gram and isinstance(columns.x, DenseRows)
@@ -118,12 +118,12 @@ class ProxNewton:
         if first.gap <= _ROUNDING * first.value:
             return True
         if self._by_cycles:
-            judged = self._cycled(first, target)
+            judged = self._run_cycles(first, target)
             if judged.gap <= target and not columns.task.data.one_row:
                 return True
-        return self._fits_gram and self._descended(first, judged, target)
+        return self._fits_gram and self._run_gram(first, judged, target)
 
-    def _cycled(self, judged: Judged, target: float) -> Judged:
+    def _run_cycles(self, judged: Judged, target: float) -> Judged:
         """Do steps of one cycle each, until the gap is at most `target`, or another way would be sooner."""
         columns, value, moves = self._columns, judged.value, []
         # A cycle's largest move falls as the gap does: how the two stood where the gap was judged last.
@@ -196,7 +196,7 @@ class ProxNewton:
         found = self._searched(before, old, w, np.full(1, first + later), slopes, slope)
         return None if found is None else (found, float(move))
 
-    def _descended(self, first: Judged, judged: Judged, target: float) -> bool:
+    def _run_gram(self, first: Judged, judged: Judged, target: float) -> bool:
         """Do steps on a Gram; return whether these, and those before, have led anywhere."""
         columns, before, stale, idle = self._columns, np.inf, False, 0
         # That of a quadratic loss stays the same, and serves for all steps.

@@ -12,9 +12,8 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, take_rows
 from distls.workers.ingestion.parsing.array_types import Doubles
 from distls.workers.ingestion.transforms import apply_transforms
 
-_APART = (
-    2.0**22
-)  # whole numbers up to here stay apart when they are scaled, wherever among them their mean is
+# Whole numbers up to here stay apart when they are scaled, wherever among them their mean is.
+_APART = 2.0**22
 _WHOLE = 2.0**63  # beyond, no integer type has them
 _ROWS = 256  # of a partition, that tell of numbers with a fraction
 _SHARE = 8  # some fractions are always rounded to one: more than one of so many is a loss

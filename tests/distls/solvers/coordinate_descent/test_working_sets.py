@@ -274,7 +274,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
         return found
 
     monkeypatch.setattr(ProxNewton, "_scaled", compared)
-    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: calls.append("new") or gram(self))
     result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
     assert result.status == "CONVERGED"
@@ -294,7 +294,7 @@ def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, los
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: made.append(len(self._h)) or gram(self))
     cycled, _ = records_of(dataset, rtol, **params)
     assert (2000 in made) == correlated  # that of one row is made to compile kernels
-    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
     by_gram, _ = records_of(dataset, rtol, **params)
     assert 2000 in made
     assert cycled.status == by_gram.status == "CONVERGED"
@@ -327,7 +327,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     x, y = labelled_rows(6000, 30, 3)
     dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     shifts, gram = [], ProxNewton._gram
-    monkeypatch.setattr(ProxNewton, "_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: shifts.append(self._shift) or gram(self))
     some, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)
     assert shifts[-1] == 0 < max(shifts)
