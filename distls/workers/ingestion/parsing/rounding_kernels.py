@@ -13,11 +13,19 @@ from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 KEPT = 2.0**24  # whole numbers up to here are
 EXACT = 2.0**53  # float64 has all whole numbers up to here
 _WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
-_FIRST, _EVERY = 64, 16  # rows of a chunk whose numbers with a fraction tell the range of their column
+_FIRST = (
+    64  # rows of a chunk that are looked at, then so many neighbours, as one day's hours are, of many rows
+)
+_NEIGHBOURS, _MANY = 16, 256
 _MODULUS = 2**53 - 1  # ten times that is in int64
 _RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
-# of a column of a chunk: its number, the smallest and the largest value that is rounded, and 1 if one is whole, or 2
-# if float64 does not keep it either
+_SAMPLE = 16  # numbers of float32 by which it is told how many are met by different values
+_SHARE = 4  # of a column's: one of so many is a loss, fewer are met by any fractions
+_NOISE = 2.0**-40  # differences over size that sums of decimal fractions have
+_LARGEST = float(np.finfo(np.float32).max)
+_NO_KEY = 2**64 - 1
+# of a column of a chunk: its number, the smallest and the largest value that is rounded, and 1 if different ones were
+# seen to become equal, or a whole number to become another, 2 if float64 does not keep it either
 Rounded = tuple[int, float, float, int]
 
 
@@ -26,24 +34,34 @@ class Rounding(NamedTuple):
 
     low: Doubles
     high: Doubles
-    whole: NDArray[np.int8]  # as `Rounded` has it
+    level: NDArray[np.int8]  # as `Rounded` has it
+    # Of numbers of float32, the few of each column that come first in a fixed order, whatever the order of rows:
+    # their places in it, increasing, and the smallest and largest value of each; shapes (n_columns, _SAMPLE).
+    keys: NDArray[np.uint64]
+    least: Doubles
+    most: Doubles
 
 
 def no_rounding(n_columns: int) -> Rounding:
     """Return the state before any value."""
-    return Rounding(
-        np.full(n_columns, np.inf), np.full(n_columns, -np.inf), np.zeros(n_columns, dtype=np.int8)
-    )
+    low, sample = np.full(n_columns, np.inf), np.zeros((n_columns, _SAMPLE))
+    keys = np.full(sample.shape, _NO_KEY, dtype=np.uint64)
+    return Rounding(low, -low, np.zeros(n_columns, dtype=np.int8), keys, sample, sample.copy())
 
 
 def take_rounded(rounding: Rounding) -> list[Rounded]:
     """Return the columns whose values may have become equal, and start anew."""
-    low, high, whole = rounding
+    low, high, level, keys, least, most = rounding
     size = np.maximum(np.abs(low), np.abs(high))
+    merged = most - least > _NOISE * np.maximum(np.abs(least), np.abs(most))
+    many = merged.any(axis=1) & (merged.sum(axis=1) * _SHARE >= (keys < _NO_KEY).sum(axis=1)) & (level == 0)
+    for column in np.flatnonzero(many):  # others, however far, hide nothing
+        first = int(np.argmax(merged[column]))
+        low[column], high[column], level[column] = least[column, first], most[column, first], 1
     with np.errstate(invalid="ignore"):
-        found = np.flatnonzero((low <= high) & ((whole > 0) | (high - low < _RANGE * size)))
-    columns = [(int(c), float(low[c]), float(high[c]), int(whole[c])) for c in found]
-    low[:], high[:], whole[:] = np.inf, -np.inf, 0
+        found = np.flatnonzero((low <= high) & ((level > 0) | (high - low < _RANGE * size)))
+    columns = [(int(c), float(low[c]), float(high[c]), int(level[c])) for c in found]
+    low[:], high[:], level[:], keys[:], least[:], most[:] = np.inf, -np.inf, 0, _NO_KEY, 0.0, 0.0
     return columns
 
 
@@ -94,7 +112,7 @@ def note_value(rounding: Rounding, column: int, value: float) -> None:
     """Note a whole number that float64 does not keep."""
     rounding.low[column] = min(rounding.low[column], value)
     rounding.high[column] = max(rounding.high[column], value)
-    rounding.whole[column] = 2
+    rounding.level[column] = 2
 
 
 @inlined
@@ -104,22 +122,45 @@ def is_merged(value: float) -> bool:
     return KEPT < size < _WHOLE and size == np.floor(size) and np.float64(np.float32(size)) != size
 
 
+@helper
+def _note_key(rounding: Rounding, column: int, rounded: float, value: float) -> None:
+    """Note which values become one number of float32, of a few numbers."""
+    # a product with an odd number has another value for each, in an order that says nothing of their sizes
+    key = np.uint64(double_bits(rounded)) * np.uint64(0x9E3779B97F4A7C15)
+    keys, least, most = rounding.keys, rounding.least, rounding.most
+    if key > keys[column, _SAMPLE - 1]:
+        return
+    place = 0
+    while keys[column, place] < key:
+        place += 1
+    if keys[column, place] != key:
+        for k in range(_SAMPLE - 1, place, -1):
+            keys[column, k] = keys[column, k - 1]
+            least[column, k], most[column, k] = least[column, k - 1], most[column, k - 1]
+        keys[column, place], least[column, place], most[column, place] = key, value, value
+    least[column, place] = min(least[column, place], value)
+    most[column, place] = max(most[column, place], value)
+
+
 @inlined
 def _note(rounding: Rounding, column: int, value: float) -> None:
     """Note a value if float32 does not keep it."""
-    if np.float64(np.float32(value)) != value:
+    rounded = np.float64(np.float32(value))
+    if rounded != value:
         if value < rounding.low[column]:
             rounding.low[column] = value
         if value > rounding.high[column]:
             rounding.high[column] = value
         if is_merged(value):
-            rounding.whole[column] = max(rounding.whole[column], 1)
+            rounding.level[column] = max(rounding.level[column], 1)
+        if abs(value) <= _LARGEST:
+            _note_key(rounding, column, rounded, value)
 
 
 @inlined
 def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
     """Note values[first:] of a row: its whole numbers, and of some rows all numbers, which tell their range."""
-    is_looked_at = row < _FIRST or row % _EVERY == 0
+    is_looked_at = row < _FIRST or row % _MANY < _NEIGHBOURS
     # one pass without branches over most rows
     for k in range(first, len(values)):
         is_looked_at |= abs(values[k]) > KEPT
