@@ -15,7 +15,7 @@ import numpy as np
 
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
-from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.records.messages import NO_NUMBER, number_rule, quoted
 from distls.workers.ingestion.records.row_block import Csr
 
@@ -199,16 +199,16 @@ def date_width(texts: Iterable[str], style: str) -> int:
     return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
 
 
-def date_numbers(texts: Sequence[str | None], feature: Feature, fault: Fault) -> Doubles:
-    """Return the numbers of dates, NaN where one is missing, shape (n_rows, width)."""
-    values = np.full((len(texts), feature.width), math.nan)
-    for row, text in enumerate(texts):
-        parts = None if text is None else date_parts(text, feature.style)
-        if parts is not None:
-            values[row] = parts[: feature.width]
-        elif text is not None:
-            fault(row, f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}")
-    return values
+def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, fault: Fault) -> Doubles:
+    """Return the numbers of dates, NaN where one is missing, shape (n_rows, width); `rows` has the text of each."""
+    missing = (math.nan,) * feature.width
+    parts = [missing if text is None else date_parts(text, feature.style) for text in texts]
+    wrong = [text for text, found in enumerate(parts) if found is None]
+    for row in np.flatnonzero(np.isin(rows, wrong)) if wrong else ():
+        text = str(texts[rows[row]])
+        fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}")
+    values = np.array([(found or missing)[: feature.width] for found in parts], dtype=np.float64)
+    return values.reshape(len(texts), feature.width)[rows]
 
 
 # -- numbers ---------------------------------------------------------------------------------------------

@@ -212,8 +212,10 @@ class _Block:
     def _numbers(self, feature: Feature) -> Doubles:
         """Return a column's numbers, shape (n_rows, size)."""
         if feature.kind == "date":
-            texts = self._text(feature.name).to_pylist()
-            values = date_numbers(texts, feature, partial(self._fault_of, feature.name))
+            # many rows have one date: each is read once
+            dates = self._text(feature.name).dictionary_encode(null_encoding="encode")
+            texts, rows = dates.dictionary.to_pylist(), dates.indices.to_numpy()
+            values = date_numbers(texts, rows, feature, partial(self._fault_of, feature.name))
         elif feature.width:
             values = self._vectors(feature)
         else:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.parquet_files import load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
@@ -12,6 +14,7 @@ from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, dam
 _PIECE_BYTES = 8 * 2**20  # of whole lines
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
+_ASCII_BLANKS = [blank.encode() for blank in _BLANK if blank.isascii() and blank not in "\r\n"]
 
 
 def plain_batches(
@@ -77,15 +80,23 @@ class _PlainText:
     def has(self, text: bytes) -> bool:
         """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
-        breaks = text.count(b"\r") != text.count(b"\r\n") or bare.count(b"\n") != text.count(b"\n")
-        blank = b"\n\n" in text or b"\n\r\n" in text or text[:1] in (b"\r", b"\n")
+        breaks = bare is not text and _count(bare, b"\n") != _count(text, b"\n")
+        blank = b"\n\n" in text or text[:1] in (b"\r", b"\n")
+        if b"\r" in text:
+            breaks |= text.count(b"\r") != text.count(b"\r\n")
+            blank |= b"\n\r\n" in text
         padded = any(start + b" " in bare or bare[:1] == b" " for start in self._starts)
         return not (blank or breaks or padded or b'"' in bare or b"\0" in text)
 
 
+def _count(text: bytes, byte: bytes) -> int:
+    """Return how often a byte is in text, for one that is often there many times as fast as `bytes.count`."""
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte[0]))
+
+
 def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
     """Return the columns of plain text as an Arrow table, None if a line has other fields, or is not UTF-8."""
-    n_lines = piece.count(b"\n") + (piece[-1:] != b"\n")
+    n_lines = _count(piece, b"\n") + (piece[-1:] != b"\n")
     arrow = load_arrow("X")
     from pyarrow import csv
 
@@ -99,7 +110,10 @@ def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
         table = csv.read_csv(arrow.BufferReader(piece), reading, parsing, converting)
     except arrow.ArrowInvalid:
         return None
-    return _trimmed(table, options, arrow) if table.num_rows == n_lines else None
+    if table.num_rows != n_lines:
+        return None
+    has_blanks = not piece.isascii() or any(blank in piece for blank in _ASCII_BLANKS)
+    return _trimmed(table, options, arrow) if has_blanks else table.combine_chunks()
 
 
 def _trimmed(table: Any, options: TableOptions, arrow: Any) -> Any:
