@@ -396,5 +396,6 @@ def _names(fields: list[str], path: str) -> tuple[str, ...]:
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {ENCODED}")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise BadInputError(f"{path}: two columns are named {listed(twice)}; rename one of them")
+        remedy = "rename one of them, or give --header no if the line is a row"
+        raise BadInputError(f"{path}: two columns are named {listed(twice)}; {remedy}")
     return names

@@ -14,13 +14,13 @@ from distls.workers.ingestion.transforms import apply_transforms
 
 # Whole numbers up to here stay apart when they are scaled, wherever among them their mean is.
 _APART = 2.0**22
+_LOGARITHMS_APART = 2.0**17  # and the logarithms of them
 _WHOLE = 2.0**63  # beyond, no integer type has them
 _ROWS = 256  # of a partition, that tell of numbers with a fraction
 _SHARE = 8  # some fractions are always rounded to one: more than one of so many is a loss
 _FEW = 8  # values that are compared with those of other partitions
 _FIRST = 2**13  # values of a column that are compared before all are
 _TOGETHER = 64  # rows
-_ENTRIES = 2**16  # sparse values of a partition that are compared
 
 Steps = Sequence[Mapping[str, Any]]
 # values of a column, increasing, each with what the steps make of it in float64
@@ -52,7 +52,7 @@ class Merging:
             try:
                 if width:
                     columns |= self._of_some_rows(_some_rows(x, width), steps)
-                for column, values in _large_columns(x, self._means(width)):
+                for column, values in _large_columns(x, self._means(width), self._apart()):
                     if column not in columns:
                         columns[column] = self._of_column(column, values, steps)
                 if isinstance(x, CsrRows):
@@ -66,6 +66,10 @@ class Merging:
         rowwise = (n for n, s in enumerate(self.steps) if s["name"] == "l2norm" and "ranges" not in s)
         own = (step for step in self.steps[: next(rowwise, len(self.steps))] if "ranges" not in step)
         return [{name: value for name, value in step.items() if name != "dense"} for step in own]
+
+    def _apart(self) -> float:
+        """Return up to where whole numbers stay apart."""
+        return _LOGARITHMS_APART if any(step["name"] == "log1p" for step in self.steps) else _APART
 
     def _means(self, width: int) -> NDArray[Any]:
         """Return how far from zero the means of the first columns are, as far as these are centred."""
@@ -110,8 +114,8 @@ class Merging:
 
     def _of_entries(self, x: CsrRows, width: int, steps: Steps) -> dict[int, Values]:
         """Compare large values of sparse columns, which are divided, so that only near ones become equal."""
-        own = _large(x.data)
-        own = own[x.indices[own] >= width][:_ENTRIES]
+        own = _large(x.data, self._apart())
+        own = own[x.indices[own] >= width]
         own = own[np.lexsort((x.data[own], x.indices[own]))]
         columns, values = x.indices[own], x.data[own]
         rows = CsrRows(np.array([0, len(own)]), columns.copy(), values.copy())
@@ -150,11 +154,11 @@ def _leading_values(x: CsrRows, width: int) -> NDArray[Any]:
     return values
 
 
-def _large(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return where values are beyond `_APART`."""
-    if not len(values) or max(values.max(), -values.min()) <= _APART:  # the usual case, without a temporary
+def _large(values: NDArray[Any], apart: float) -> NDArray[np.int64]:
+    """Return where values are beyond `apart`."""
+    if not len(values) or max(values.max(), -values.min()) <= apart:  # the usual case, without a temporary
         return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(np.abs(values) > _APART)
+    return np.flatnonzero(np.abs(values) > apart)
 
 
 def _sizes(values: NDArray[Any]) -> NDArray[Any]:
@@ -169,18 +173,24 @@ def _sizes(values: NDArray[Any]) -> NDArray[Any]:
     return np.maximum.reduce([np.abs(part).max(axis=0) for part in parts])
 
 
-def _large_columns(x: Rows, means: Doubles) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield each of the first columns with values beyond `_APART`, or whose mean is, and all of its values.
+def _large_columns(x: Rows, means: Doubles, apart: float) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield each of the first columns with values beyond `apart`, or whose mean is, and all of its values.
 
     Of one without a large value here the largest may be in other rows. `means` has sizes, shape (n_columns,).
     """
     if isinstance(x, DenseRows):
         if len(x.values):
             sizes = np.maximum(_sizes(x.values), means)
-            yield from ((int(c), x.values[:, c]) for c in np.flatnonzero(sizes > _APART))
+            yield from ((int(c), x.values[:, c]) for c in np.flatnonzero(sizes > apart))
         return
-    large = x.indices[_large(x.data)]
-    for column in np.union1d(large[large < len(means)], np.flatnonzero(means > _APART)).tolist():
-        values = x.data[x.indices == column]
+    large = x.indices[_large(x.data, apart)]
+    columns = np.union1d(large[large < len(means)], np.flatnonzero(means > apart))
+    if not len(columns):
+        return
+    own = np.flatnonzero(np.isin(x.indices, columns))
+    own = own[np.argsort(x.indices[own], kind="stable")]
+    ends = np.searchsorted(x.indices[own], columns, side="right")
+    for column, entries in zip(columns.tolist(), np.split(own, ends[:-1]), strict=True):
+        values = x.data[entries]
         # what is not stored is zero
         yield column, values if len(values) == len(x.indptr) - 1 else np.append(values, values.dtype.type(0))

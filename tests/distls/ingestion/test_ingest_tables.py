@@ -325,7 +325,8 @@ def test_the_command_line_takes_every_option(tmp_path):
     [
         ("a,b\n1,2\n", {"label_column": None},
          '{a}: name the column of labels with --label-column (or ingest --unlabelled); there are "a", "b"'),
-        ("a,b,b\n1,2,3\n", {"header": "yes"}, '{a}: two columns are named "b"; rename one of them'),
+        ("a,b,b\n1,2,3\n", {"header": "yes"},
+         '{a}: two columns are named "b"; rename one of them, or give --header no if the line is a row'),
         ("a,b\n1,2\n1\n", {}, '{a}:3: "1": 1 field where there should be 2'),
         ("a,b\n1,2\n,1\n", {},
          '{a}:3: column "a": "": ' + MISSING_VALUE),

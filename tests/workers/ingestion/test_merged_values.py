@@ -58,3 +58,19 @@ def test_few_values_are_told_for_other_rows():
     x = DenseRows(np.array([[0.0], [0.0], [2.0**40]], dtype=np.float32))
     ((column, values),) = Merging([{"name": "scale", "divisor": 4.0}], {}, "float32").found(x)
     assert (column, values) == (0, [(0.0, 0.0), (2.0**40, 2.0**38)])
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_logarithms_of_whole_numbers(layout):
+    near = (
+        2e6 + np.r_[np.arange(2 * N) * 100.0, 1.0]
+    )  # two that are next to each other, in rows that a sample misses
+    values = np.column_stack([np.roll(near, 7), np.arange(len(near)) % 9])
+    x = DenseRows(values) if layout == "dense" else csr(values)
+    assert pairs(x, [{"name": "log1p"}], {}) == {0: [2e6, 2e6 + 1.0]}
+
+
+def test_all_large_values_of_sparse_columns_are_compared():
+    values = np.full((2**17, 1), 2.0**23)
+    values[-2:, 0] = 2.0**24 - 2, 2.0**24 - 1
+    assert pairs(csr(values), [{"name": "scale", "divisor": 1.1e7}], {}) == {0: [2.0**24 - 2, 2.0**24 - 1]}

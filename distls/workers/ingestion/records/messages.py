@@ -1,5 +1,6 @@
 """Refused tokens in messages, and the rules about numbers that they break."""
 
+import functools
 import math
 import re
 
@@ -31,6 +32,7 @@ def quoted(token: bytes) -> str:
     return f'"{printable(shown)}{"..." if len(token) > _QUOTED_BYTES else ""}"'
 
 
+@functools.lru_cache(maxsize=256)  # of many rows it is one
 def kind_of(reason: str) -> str:
     """Return the column and the rule of a refusal, without the text that breaks it and what to do."""
     found = _REASON.fullmatch(reason)
