@@ -34,10 +34,10 @@ def folder_for_rows(X: Any, executor: Executor) -> Iterator[Place]:
             if str(folder) not in str(error):
                 raise
             raise WorkerError(f"{error}; {_REMEDY}") from None
-        except BadInputError as error:
+        except (BadInputError, MismatchError) as error:
             # rows in memory have neither a folder nor options of the command line
             said = re.sub(rf"{re.escape(str(folder))}/data(: partition \d+)?", "X", str(error))
-            raise BadInputError(said.partition(": ingest with ")[0]) from None
+            raise type(error)(said.partition(": ingest with ")[0]) from None
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ def check_model_scores(dataset: Dataset, model: LinearModel | Dataset, model_nam
         )
         raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
     features = model.features() if isinstance(model, Dataset) else model.features
-    _check_names(dataset, unpack_names(features, model_name), model_name)
+    dataset.check_names(unpack_names(features, model_name), model_name)
 
 
 def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None:
@@ -53,19 +53,6 @@ def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None
     raise ParameterError(
         f"{asked}: {model_name} was trained with loss {model.loss}, which has no probabilities; {remedy}"
     )
-
-
-def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:
-    """Raise MismatchError for columns of another order, or other categories, if both sides have names."""
-    if dataset.meta.source.get("format") == "text":
-        return  # columns are hashes, and their names only examples of the words in them
-    names = dataset.feature_names() if known is not None else None
-    for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
-        if name != other:
-            raise MismatchError(
-                f'feature {number} of {dataset.path} is "{name}", but "{other}" in {model_name}; '
-                "ingest it with --like the training data"
-            )
 
 
 # Predictions of a model by its kind of target, for messages.

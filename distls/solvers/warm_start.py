@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from distls.facts import counted
 from distls.problem import Problem
+from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
@@ -73,6 +74,8 @@ def check_initial(
             f"{problem.dataset.path} has {problem.shape[0]} and {problem.shape[1]}, or other labels; `distls append` "
             f'the rows to the model\'s data, or ingest them with --like "{given}"'
         )
+    # as many categories may be others
+    problem.dataset.check_names(unpack_names(initial.features, str(given)), f"init={given}")
 
 
 def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:

@@ -27,7 +27,7 @@ from distls.storage.dataset.row_origins import (
     open_origins,
     publish_origins,
 )
-from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import convert_json, read_json, read_with_retries
@@ -161,6 +161,18 @@ class Dataset(Shown):
         """Read the names of the features; None when the source had none."""
         named = set(NAME_ARRAYS) <= self.meta.features.keys()
         return unpack_names(self.features(), str(self.path)) if named else None
+
+    def check_names(self, known: Sequence[str] | None, known_by: str) -> None:
+        """Raise MismatchError for columns of another order, or other categories, if both sides have names."""
+        if self.meta.source.get("format") == "text":
+            return  # columns are hashes, and their names only examples of the words in them
+        names = self.feature_names() if known is not None else None
+        for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
+            if name != other:
+                raise MismatchError(
+                    f'feature {number} of {self.path} is "{name}", but "{other}" in {known_by}; '
+                    "ingest it with --like the training data"
+                )
 
 
 def is_dataset(path: Place) -> bool:

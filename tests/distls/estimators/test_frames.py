@@ -93,6 +93,11 @@ def test_a_warm_start_on_other_categories_is_refused_without_a_folder():
         ValueError, match=r"^warm_start: a model of \d+ features and 1 output, .*warm_start=False$"
     ):
         warm.fit(FRAME.assign(job="baker"), Y)
+    # as many categories, but others
+    with pytest.raises(
+        ValueError, match=r'^feature \d+ of X is "job=\w+", but "job=\w+" in warm_start, .*=False$'
+    ):
+        warm.fit(FRAME.assign(job=FRAME["job"].replace("clerk", "miller")), Y)
 
 
 def test_what_is_found_is_said_with_keywords(monkeypatch):

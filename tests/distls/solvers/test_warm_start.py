@@ -7,7 +7,7 @@ import pytest
 from contract import Rounds, SolverContract
 from helpers import labelled_rows, write_dataset
 
-from distls import evaluate, fit, predict
+from distls import evaluate, fit, ingest, predict
 from distls.solvers.least_squares.stagewise_state import base_of, block_of
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
@@ -179,3 +179,14 @@ def test_rows_beside_features_that_do_not_fit_are_refused():
     predictor = LinearPredictor(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
     with pytest.raises(FormatError, match="rows"):
         linear_view(predictor, DenseRows(np.ones((4, 3))))
+
+
+@pytest.mark.parametrize("method", ["sgd", "sdca", "bcd", "gls"])
+def test_a_model_of_other_categories_is_refused(tmp_path, method):
+    for name, kinds in (("a", "xyz"), ("b", "xyw")):
+        rows = "".join(f"{kinds[row % 3]},{row},{row % 2}\n" for row in range(60))
+        (tmp_path / f"{name}.csv").write_text(f"kind,n,label\n{rows}")
+        ingest(tmp_path / f"{name}.csv", tmp_path / name, label_column="label", columns=True)
+    fit("sgd", tmp_path / "a", tmp_path / "first", passes=1)
+    with pytest.raises(MismatchError, match=r'feature 0 of .* is "kind=w", but "kind=x" in init=.*first'):
+        fit(method, tmp_path / "b", params={"init": str(tmp_path / "first")})
