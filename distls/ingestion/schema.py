@@ -373,6 +373,7 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
         if survey.plan.is_dense and found < options.n_features:
             raise BadInputError(f"{what} of dense rows, which n_features={options.n_features} does not widen")
         return options.n_features, False
+    found = max(found, survey.plan.width)
     if not found:
         raise BadInputError(f"{_sources(survey)}: no row has a feature; give n_features if that is meant")
     return found, False

@@ -32,7 +32,7 @@ from distls.ingestion.request.source_plan import (
 )
 from distls.ingestion.request.source_start import source_file, start_of
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_header
+from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_width
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, line_starts
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
@@ -90,7 +90,7 @@ class SvmlightFormat(Format[SvmlightOptions]):
         if start.name.endswith(_NAMES):
             return True
         content = start.content.removeprefix(b"\xef\xbb\xbf")
-        if xmc_header(content):
+        if xmc_width(content) is not None:
             return True
         lines = (line.split(b"#", 1)[0].strip() for line in content.split(b"\n"))
         line = next(filter(None, lines), b"")
@@ -119,10 +119,12 @@ class SvmlightFormat(Format[SvmlightOptions]):
         reading = ReadOptions(one_based=one_based, id_column=ids, weighted=weighted, **shared)
         recipe = {"id_column": ids, "weight_column": "label" if weighted else ""}
         facts: dict[str, Any] = {"description": {name: place for name, place in recipe.items() if place}}
-        if headed := [file.path for file in files if xmc_header(start_of(file, 4096))]:
+        widths = {file.path: xmc_width(start_of(file, 4096)) for file in files}
+        if headed := {path: width for path, width in widths.items() if width is not None}:
             facts["notices"] = (
-                f"{headed[0]}: line 1 has the numbers of rows, features and labels, and is no row",
+                f"{next(iter(headed))}: line 1 has the numbers of rows, features and labels, and is no row",
             )
+            facts["width"] = max(headed.values())
         facts |= {"weighted": weighted or read.weights is not None, "labelled": not options.unlabelled}
         plan = text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)
         return plan if read.weights is None else _with_weights(plan, source_file(read.weights))

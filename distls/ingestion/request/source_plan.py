@@ -63,6 +63,7 @@ class SourcePlan:
     # one per file for arrays; a single one, for the width, for hashed text and tables; empty for numbered columns,
     # whose largest number is the width
     headers: tuple[ArrayHeader, ...] = ()
+    width: int = 0  # of numbered columns, at least, as the source says it
     labelled: bool = True
     weighted: bool = False
     labels: tuple[Label, ...] = ()  # some of the labels, whether or not a row has them

@@ -76,10 +76,11 @@ def trained(folder):
 
 
 def test_the_header_of_xmc_files_is_no_row(tmp_path):
-    (tmp_path / "a.txt").write_text("2 3 5\n0,4 0:1\n3 2:3\n")
+    (tmp_path / "a.txt").write_text("2 7 5\n0,4 0:1\n3 2:3\n")
     (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
     assert "line 1" in notice
-    assert open_dataset(tmp_path / "d").meta.n_rows == 2
+    meta = open_dataset(tmp_path / "d").meta
+    assert (meta.n_rows, meta.n_features) == (2, 7)
 
 
 def saved(folder, name):

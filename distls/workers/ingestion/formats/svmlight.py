@@ -19,13 +19,17 @@ from distls.workers.ingestion.records.record_batch import Progress, ReadOptions,
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_XMC_HEADER = re.compile(rb"[0-9]+ [0-9]+ [0-9]+[ \t]*\r?\n[^\n:]*:")
+_XMC_HEADER = re.compile(rb"[0-9]+ ([0-9]{1,9}) [0-9]+[ \t]*\r?\n[^\n:]*:")
 _INDEX = re.compile(rb"[0-9]+\Z")
 
 
-def xmc_header(start: bytes) -> bool:
-    """Return whether text begins with the numbers of its rows, features and labels, as files of XMC data sets do."""
-    return _XMC_HEADER.match(start) is not None
+def xmc_width(start: bytes) -> int | None:
+    """Return the features of text that begins with the numbers of its rows, features and labels, as XMC data sets do.
+
+    None of other text.
+    """
+    found = _XMC_HEADER.match(start)
+    return int(found[1]) if found else None
 
 
 class SvmlightParser:
@@ -75,7 +79,10 @@ class SvmlightParser:
         state, start = self._state, self.progress.offset
         marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
         state[State.POSITION] = 3 if marked else 0
-        if block.starts_file and xmc_header(block.text[int(state[State.POSITION]) :][:4096].tobytes()):
+        if (
+            block.starts_file
+            and xmc_width(block.text[int(state[State.POSITION]) :][:4096].tobytes()) is not None
+        ):
             state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
             state[State.LINE] += 1
         while True:
