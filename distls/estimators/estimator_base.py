@@ -53,6 +53,8 @@ from distls.workers.prediction.predictor import score_pieces, scored_as
 from distls.workers.prediction.probability_map import model_probabilities
 from distls.workers.rounds.block_stream import DatasetRef
 
+_ORDINARY = 100.0  # mean square of values, up to which they need no scaling
+
 
 class DatasetEstimator(BaseEstimator):
     """An estimator whose constructor has parameters of the method `_method`, by their names there."""
@@ -201,7 +203,8 @@ class DatasetEstimator(BaseEstimator):
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
         result = self._run(dataset, self._params(labels))
         if result.model is None:
-            raise self._diverged()
+            size = dataset.meta.mean_square_norm / max(dataset.meta.n_features, 1)
+            raise self._diverged(small_rows=size < _ORDINARY)
         for note in result.record.get("notes") or ():
             if "null directions" in note:  # one of several solutions
                 warn_caller(note)
@@ -211,10 +214,12 @@ class DatasetEstimator(BaseEstimator):
         self.n_iter_ = result.passes
         self.status_ = str(result.status)
 
-    def _diverged(self) -> ParameterError:
-        numbers = " and y" if is_regressor(self) else ""
+    def _diverged(self, small_rows: bool = False) -> ParameterError:
+        both = "y" if small_rows else "X and y"
         larger = " or ".join(name for name in ("alpha", "t0") if hasattr(self, name))
-        return ParameterError(f"the weights are no longer finite; scale X{numbers}, or try a larger {larger}")
+        return ParameterError(
+            f"the weights are no longer finite; scale {both if is_regressor(self) else 'X'}, or try a larger {larger}"
+        )
 
     def _keep(self, model: LinearModel) -> None:
         self._model = model if isinstance(model, FittedModel) else fitted_model(model)

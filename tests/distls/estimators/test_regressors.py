@@ -81,3 +81,11 @@ def test_steps_that_are_too_long_are_tried_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert CSGDRegressor().fit(x, y).score(x, y) > 0.5
+
+
+def test_targets_that_overflow_are_what_is_to_be_scaled():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.raises(ValueError, match="; scale y, or"):
+        GeneralizedLeastSquaresRegressor(alpha=0).fit(x, x[:, 0] * 1e200)
+    with pytest.raises(ValueError, match="; scale X and y, or"):
+        CSGDRegressor(alpha=0, eta0=1e300, schedule="constant").fit(x * 1e3, x[:, 0])
