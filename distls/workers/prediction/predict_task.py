@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition, n_rows_of
+from distls.storage.model.sparse_blocks import ClassBlocks
+from distls.storage.rows import Partition, Rows, n_rows_of
 from distls.workers.losses.loss_registry import decision_of, loss_named
+from distls.workers.prediction.class_block_scores import best_of_blocks
 from distls.workers.prediction.predictor import score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
@@ -46,17 +48,34 @@ class PredictTask(Task):
 
     def add(self, index: int, part: Partition) -> None:
         """Predict the rows."""
-        n_rows, dtype = n_rows_of(part.x), self.shared.coefficients.dtype
-        if self.target == "continuous":
-            values = np.empty((n_rows, len(self.shared.intercept)), dtype)
-            for rows, piece in score_pieces(self.shared, part.x):
-                values[rows] = loss_named(self.loss).numbers(piece)
-            self.total = Predicted(np.empty((n_rows, 0), np.int32), values)
-            return
+        found = self._numbers(part.x) if self.target == "continuous" else self._best_of_blocks(part.x)
+        self.total = self._classes(part.x) if found is None else found
+
+    def _numbers(self, x: Rows) -> Predicted:
+        values = np.empty((n_rows_of(x), len(self.shared.intercept)), self.shared.coefficients.dtype)
+        for rows, piece in score_pieces(self.shared, x):
+            values[rows] = loss_named(self.loss).numbers(piece)
+        return Predicted(np.empty((len(values), 0), np.int32), values)
+
+    def _best_of_blocks(self, x: Rows) -> Predicted | None:
+        """Return the best of very many classes; None where all scores are needed."""
+        weights, intercept = self.shared.coefficients, self.shared.intercept
+        if (
+            not isinstance(weights, ClassBlocks)
+            or self.target != "class"
+            or self.proba
+            or len(intercept) == 1
+        ):
+            return None
+        found = best_of_blocks(x, weights, intercept, self.top)
+        return found if found is None else Predicted(*found)
+
+    def _classes(self, x: Rows) -> Predicted:
+        n_rows, dtype = n_rows_of(x), self.shared.coefficients.dtype
         # The best ones only: all scores of a partition may not fit into memory.
         codes, best = np.empty((n_rows, self.top), np.int32), np.empty((n_rows, self.top), dtype)
         counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-        for rows, scores in score_pieces(self.shared, part.x):
+        for rows, scores in score_pieces(self.shared, x):
             if self.target == "multilabel":
                 # Rows come sorted from `nonzero`, and codes within a row.
                 row, chosen = np.nonzero(chosen_labels(self.loss, scores, self.cuts))
@@ -75,9 +94,9 @@ class PredictTask(Task):
             if self.by_score and decided is not None:
                 codes[rows], _ = top_classes(decided, self.top)
                 best[rows] = np.take_along_axis(values, codes[rows].astype(np.intp), axis=1)
-        self.total = Predicted(codes, best)
         if self.target == "multilabel":
-            self.total = Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
+            return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
+        return Predicted(codes, best)
 
 
 def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArray[Any]) -> NDArray[Any]:

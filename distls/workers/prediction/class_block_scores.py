@@ -1,0 +1,196 @@
+"""Scores of models of very many classes, whose weights are stored by blocks of classes, one in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.model.sparse_blocks import ClassBlock, ClassBlocks
+from distls.storage.rows import CsrRows, Rows, n_rows_of
+from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.losses.targets import slice_rows
+
+# Bytes of the scores of a batch: every batch reads all blocks, so it should have many rows.
+_BATCH_BYTES = 64 * 2**20
+_BATCH_ENTRIES = 2**20  # of a batch whose scores are not kept
+# Features of which a table fits well into memory; of more, those of the batch are looked up.
+_LARGEST_TABLE = 2**25
+# A feature with weights for more than one in so many classes of a block is added to all of them, in vectors.
+_FULL_SHARE = 16
+
+
+class _Batch(NamedTuple):
+    """A batch of rows, whose features are numbered by their order among those that it has."""
+
+    features: NDArray[np.int64]  # increasing
+    # the numbers of all features, -1 of those it lacks; None: they are looked up
+    places: NDArray[np.int32] | None
+    indptr: NDArray[np.int64]  # (n_rows + 1,)
+    numbers: NDArray[np.int32]  # (nnz,)
+    values: NDArray[Any]  # (nnz,)
+
+    @classmethod
+    def of(cls, x: Rows, n_features: int) -> _Batch:
+        """Number the features of some rows."""
+        if isinstance(x, CsrRows):
+            indptr, indices, values = x.indptr, x.indices, x.data
+        else:
+            rows, indices = np.nonzero(x.values)
+            counts, values = np.bincount(rows, minlength=len(x.values)), x.values[rows, indices]
+            indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        features, numbers = np.unique(indices.astype(np.int64), return_inverse=True)
+        places = None
+        if n_features <= _LARGEST_TABLE:
+            places = np.full(n_features, -1, np.int32)
+            places[features] = np.arange(len(features), dtype=np.int32)
+        return cls(features, places, indptr, numbers.astype(np.int32), values)
+
+    def find(self, indices: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """Return the numbers of features, -1 of those the batch lacks."""
+        if self.places is not None:
+            return self.places[indices]
+        found = np.searchsorted(self.features, indices).astype(np.int32)
+        # A search may end beyond the last feature.
+        same = np.append(self.features, -1)[found] == indices
+        return np.where(same, found, np.int32(-1))
+
+
+def block_score_pieces(
+    x: Rows, weights: ClassBlocks, intercept: NDArray[np.float64]
+) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield (rows, their scores of shape (n, k)) for consecutive batches of rows."""
+    n_rows, k = n_rows_of(x), weights.shape[1]
+    step = max(1, _BATCH_BYTES // max(k * weights.itemsize, 1))
+    for first in range(0, n_rows, step):
+        rows = slice(first, min(first + step, n_rows))
+        batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
+        out = np.empty((rows.stop - rows.start, k), weights.dtype)
+        out[:] = intercept.astype(weights.dtype)
+        # Every block is read once a batch, which is why batches are large.
+        for block in weights.read():
+            own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
+            _add_scores(batch.indptr, batch.numbers, batch.values, own, block.first, out)
+        yield rows, out
+
+
+def best_of_blocks(
+    x: Rows, weights: ClassBlocks, intercept: NDArray[np.float64], top: int
+) -> tuple[NDArray[np.int32], NDArray[Any]] | None:
+    """Return the codes and scores of the `top` best classes of all rows, ties to the lower code.
+
+    None where a score is infinite or NaN. No other score is kept, so that batches have many rows.
+    """
+    n_rows, start = n_rows_of(x), intercept.astype(weights.dtype)
+    codes, best = np.zeros((n_rows, top), np.int32), np.full((n_rows, top), -np.inf, weights.dtype)
+    entries = len(x.data) if isinstance(x, CsrRows) else x.values.size
+    step = max(1, n_rows * _BATCH_ENTRIES // max(entries, 1))
+    for rows in (slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)):
+        batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
+        given = batch.indptr, batch.numbers, batch.values
+        for block in _all_classes(weights):
+            own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
+            if not _keep_best(*given, own, block.first, start, codes[rows], best[rows]):
+                return None
+    return codes, best
+
+
+def _all_classes(weights: ClassBlocks) -> Iterator[ClassBlock]:
+    """Yield the blocks, and of classes that are in none blocks without weights."""
+    stop, none = 0, (np.empty(0, np.uint32), np.empty(0, weights.dtype))
+    for block in weights.read():
+        if block.first > stop:
+            yield ClassBlock(stop, np.zeros(block.first - stop + 1, np.int64), *none)
+        yield block
+        stop = block.stop
+    if stop < weights.shape[1]:
+        yield ClassBlock(stop, np.zeros(weights.shape[1] - stop + 1, np.int64), *none)
+
+
+@kernel
+def _by_feature(indptr: Any, places: Any, values: Any, n: int) -> Any:
+    """Return a block's weights feature by feature: (starts, classes, weights) of few classes, else (slots, table)."""
+    width, starts = len(indptr) - 1, np.zeros(n + 2, np.int64)
+    for place in places:
+        if place >= 0:
+            starts[place + 2] += 1
+    slots, full = np.full(n, -1, np.int32), 0
+    for j in range(n):
+        if starts[j + 2] > width // _FULL_SHARE:
+            slots[j], starts[j + 2] = full, 0
+            full += 1
+        starts[j + 2] += starts[j + 1]
+    classes, weights = np.empty(starts[n + 1], np.int32), np.empty(starts[n + 1], values.dtype)
+    table = np.zeros((full, width), values.dtype)
+    for c in range(width):
+        for p in range(indptr[c], indptr[c + 1]):
+            j = places[p]
+            if j >= 0 and slots[j] >= 0:
+                table[slots[j], c] = values[p]
+            elif j >= 0:
+                # the end so far, which becomes the start of the next feature
+                q = starts[j + 1]
+                classes[q], weights[q], starts[j + 1] = c, values[p], q + 1
+    return starts, classes, weights, slots, table
+
+
+@inlined
+def _sum_row(indptr: Any, numbers: Any, x: Any, block: Any, i: int, total: Any) -> None:
+    """Set total[c] to ``sum_j x_ij w_jc`` for row i of the batch and all classes c of the block."""
+    starts, classes, weights, slots, table = block
+    kind, width = total.dtype.type, len(total)
+    total[:] = kind(0.0)
+    # features in order, whatever is full: a class has the sum that it would have alone
+    for p in range(indptr[i], indptr[i + 1]):
+        j, value = numbers[p], kind(x[p])
+        if slots[j] >= 0:
+            row = table[slots[j]]
+            if np.isfinite(value):
+                for c in range(width):
+                    total[c] += row[c] * value
+            else:
+                # no NaN of the zeros that stand for no weight
+                for c in range(width):
+                    total[c] += row[c] * value if row[c] != 0 else kind(0.0)
+        else:
+            for q in range(starts[j], starts[j + 1]):
+                total[classes[q]] += weights[q] * value
+
+
+@kernel
+def _add_scores(indptr: Any, numbers: Any, x: Any, block: Any, first: int, out: Any) -> None:
+    """Add the sums of a block, whose classes begin at `first`, to the scores of all rows of the batch."""
+    # Totals of their own: the intercept is added once, and sums do not depend on blocks.
+    total = np.empty(block[4].shape[1], out.dtype)
+    for i in range(len(out)):
+        _sum_row(indptr, numbers, x, block, i, total)
+        for c in range(len(total)):
+            out[i, first + c] += total[c]
+
+
+@kernel
+def _keep_best(
+    indptr: Any, numbers: Any, x: Any, block: Any, first: int, intercept: Any, codes: Any, best: Any
+) -> bool:
+    """Keep the largest scores of each row and of the block's classes, with their codes; False if one is not finite.
+
+    `codes` and `best` have shape (n_rows, top), the largest first; of equal ones the lower code is kept.
+    """
+    total, last = np.empty(block[4].shape[1], best.dtype), best.shape[1] - 1
+    for i in range(len(best)):
+        _sum_row(indptr, numbers, x, block, i, total)
+        for c in range(len(total)):
+            score = intercept[first + c] + total[c]
+            # not np.isfinite, a difference of equals, which is zero where sums may be reordered
+            if not abs(score) < np.inf:
+                return False
+            if score <= best[i, last]:
+                continue
+            place = last
+            while place > 0 and best[i, place - 1] < score:
+                best[i, place], codes[i, place] = best[i, place - 1], codes[i, place - 1]
+                place -= 1
+            best[i, place], codes[i, place] = score, first + c
+    return True
