@@ -168,7 +168,7 @@ def dense(model):
 
 def test_a_model_of_blocks_predicts_what_its_weights_do(tmp_path, rows, data, run, monkeypatch):
     # several batches of rows
-    monkeypatch.setattr("distls.workers.prediction.predictor._BATCH_BYTES", 64 * K * 4)
+    monkeypatch.setattr("distls.workers.prediction.class_block_scores._BATCH_BYTES", 64 * K * 4)
     model = load_model(run)
     assert isinstance(model.weights, ClassBlocks)
     whole = dense(model)
@@ -191,7 +191,7 @@ def test_a_model_of_blocks_predicts_what_its_weights_do(tmp_path, rows, data, ru
 def test_features_of_very_wide_rows_are_looked_up(rows, run, monkeypatch):
     model, x = load_model(run), rows[0]
     expected = model.decision_function(x)
-    monkeypatch.setattr("distls.workers.prediction.predictor._LARGEST_TABLE", 10)
+    monkeypatch.setattr("distls.workers.prediction.class_block_scores._LARGEST_TABLE", 10)
     np.testing.assert_array_equal(load_model(run).decision_function(x), expected)
 
 
