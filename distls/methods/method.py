@@ -147,8 +147,12 @@ def import_object(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-# What people who come from scikit-learn ask for. Its names are not taken: the same name for another thing misleads.
-_SKLEARN_HINTS = {
+# What people who come from scikit-learn, or from the papers, ask for. Their names are not taken: the same name for
+# another thing misleads.
+_HINTS = {
+    "lambda": "the papers' lambda is alpha",
+    "T": "the papers' T are the steps of mcid, the stages of stagewise, else --passes N",
+    "eta": "the size of the first step is eta0, of methods that have one",
     "max_iter": "the number of passes is --passes N",
     "n_iter": "the number of passes is --passes N",
     "tol": "the tolerance is --tol X or --rtol X of fit",
@@ -168,8 +172,5 @@ _SKLEARN_HINTS = {
 def unknown_parameter(name: str, method: str, known: list[str]) -> str:
     """Return what is said of a parameter that a method or an estimator does not have."""
     close = difflib.get_close_matches(name, known, 1)
-    if name in _SKLEARN_HINTS:
-        hint = _SKLEARN_HINTS[name]
-    else:
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-    return f"{method} has no parameter {name!r}; {hint}"
+    other = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    return f"{method} has no parameter {name!r}; {_HINTS.get(name, other)}"

@@ -154,6 +154,7 @@ def _describe_run(run: Run, most_classes: int | None) -> dict[str, Any]:
         "kind": "run",
         "method": config.method,
         "params": params,
+        **({"as_published": True, "departures": config.departures} if config.as_published else {}),
         "status": status["status"],
         "passes": status["passes"],
         "seconds": status["seconds"],

@@ -361,6 +361,22 @@ def test_select_publishes_the_best_child(place, tmp_path):
     assert child["weights_sha256"] == found["weights_sha256"]
 
 
+def test_what_diverges_is_told_of_parameters_that_it_has(tmp_path):
+    x, y = labelled_rows(200, 20, 2)
+    write_dataset(tmp_path / "d", x * 1e15, y)
+    _, _, err = distls(
+        "fit", "c-adaline", tmp_path / "d", tmp_path / "run", "-p", "eta0=1e9", "--quiet", *SERIAL
+    )
+    assert err.endswith("; try a larger alpha, a smaller eta0, or scale the data\n")
+
+
+@pytest.mark.parametrize(("name", "hint"), [("lambda", "is alpha"), ("T", "--passes N"), ("eta", "eta0")])
+def test_the_papers_names_of_parameters_are_translated(tmp_path, place, name, hint):
+    code, _, err = distls("fit", "mcid", place / "train", tmp_path / "run", "-p", f"{name}=1", *SERIAL)
+    assert code == 2
+    assert hint in err
+
+
 def test_divergence_fails_and_publishes_nothing(tmp_path):
     x, y = labelled_rows(200, 20, 3)
     write_dataset(tmp_path / "d", x * 1e15, y)

@@ -17,6 +17,7 @@ from distls.estimators.stochastic import MCIDClassifier
 from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
+from distls.reporting.describe import describe
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.training.fitting import fit, resume
@@ -304,6 +305,8 @@ def test_what_is_given_beside_wins_and_is_recorded(data, tmp_path):
     fit("mcid", dataset, run, params=params, as_published=True, passes=1, eval_every=0)
     config = json.loads((run / "config.json").read_text())
     assert (config["as_published"], config["departures"]) == (True, "average=tail")
+    described = describe(run)
+    assert (described["as_published"], described["departures"]) == (True, "average=tail")
     assert config["grid"][0] | {"shuffle": "draws", "average": "tail", "t0": 0.0} == config["grid"][0]
     # a longer run draws as one that was never interrupted
     twice = fit("mcid", dataset, params=params, as_published=True, passes=2, eval_every=0).model
