@@ -50,5 +50,5 @@ def test_a_cycle_is_that_of_numpy(layout, intercept):
     expected = cycle_in_numpy(x.astype(float), order, w, s, h.astype(float), intercept)
     assert largest == pytest.approx(expected, rel=1e-9)
     assert own_w[:, 0] == pytest.approx(w, rel=1e-9, abs=1e-12)
-    assert own_s + h * shift == pytest.approx(s, rel=1e-9, abs=1e-9)
+    assert own_s + h.astype(float) * shift == pytest.approx(s, rel=1e-9, abs=1e-9)
     assert np.count_nonzero(w) not in (0, M)
