@@ -2,9 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 import numpy as np
+from numba.extending import overload
 
-from distls.workers.compilation.jit import elementwise
-from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
+from distls.workers.compilation.jit import elementwise, elementwise_helper, helper
+from distls.workers.linear_algebra.score_kernels import is_csr
 from distls.workers.penalties.row_kernels import row_prox
 
 # Of a column's own curvature what is left at the optimal intercept, at least: less is rounding.
@@ -25,25 +26,16 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
     order : int64 (m,)
         Of the columns.
     w : float64 (m, 1), changed in place
-    s : float64 (n_rows, 1)
+    s : float64 (n_rows,)
         The model's slopes of the rows but for the intercept's moves, changed in place.
-    h : float32 (n_rows, 1)
+    h : float32 (n_rows,)
         Second derivatives of the rows.
     total : float
         Their sum, infinite without an intercept.
     """
-    indices, data = row_arrays(x)
     largest, shift, target, new = 0.0, 0.0, np.zeros(1), np.zeros(1)
     for j in order:
-        start, stop = row_span(x, j, indices, data)
-        first, end = np.uintp(start), np.uintp(stop)  # unsigned: see `places`
-        slope, square, mean = 0.0, 0.0, 0.0
-        for p in range(first, end):
-            i, value = np.intp(indices[p]), np.float64(data[p])
-            bent = value * np.float64(h[i, 0])
-            slope += value * s[i, 0]
-            square += value * bent
-            mean += bent
+        slope, square, mean = _sums_of(x, j, s, h)
         curvature = max(square - mean * mean / total, _ROUNDING * square)
         if not 0.0 < curvature < np.inf:
             continue
@@ -54,7 +46,71 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
             largest = max(largest, curvature * abs(d))
             w[j, 0] = new[0]
             shift -= mean / total * d
-            for p in range(first, end):
-                i = np.intp(indices[p])
-                s[i, 0] += np.float64(data[p]) * d * np.float64(h[i, 0])
+            _move(x, j, d, s, h)
     return largest, shift
+
+
+# -- a column, sparse or dense -------------------------------------------------------------------------
+
+
+def _sums_of(x, j, s, h):
+    """Return ``sum_i x_ij s_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
+
+
+def _move(x, j, d, s, h):
+    """Change the slopes as weight j changes by d."""
+
+
+@elementwise_helper
+def _sparse_sums(x, j, s, h):
+    slope, square, mean = 0.0, 0.0, 0.0
+    for p in range(np.uintp(x.indptr[j]), np.uintp(x.indptr[j + 1])):
+        i, value = np.intp(x.indices[p]), np.float64(x.data[p])
+        bent = value * np.float64(h[i])
+        slope += value * s[i]
+        square += value * bent
+        mean += bent
+    return slope, square, mean
+
+
+@helper
+def _dense_sums(values, j, s, h):
+    slope, square, mean = 0.0, 0.0, 0.0
+    for i in range(len(s)):
+        value = np.float64(values[j, i])
+        bent = value * np.float64(h[i])
+        slope += value * s[i]
+        square += value * bent
+        mean += bent
+    return slope, square, mean
+
+
+@elementwise_helper
+def _move_sparse(x, j, d, s, h):
+    for p in range(np.uintp(x.indptr[j]), np.uintp(x.indptr[j + 1])):
+        i = np.intp(x.indices[p])
+        s[i] += np.float64(x.data[p]) * d * np.float64(h[i])
+
+
+@elementwise_helper
+def _move_dense(values, j, d, s, h):
+    for i in range(len(s)):
+        s[i] += np.float64(values[j, i]) * d * np.float64(h[i])
+
+
+@overload(_sums_of, inline="always")
+def _sums_overload(x, j, s, h):
+    return (
+        (lambda x, j, s, h: _sparse_sums(x, j, s, h))
+        if is_csr(x)
+        else (lambda x, j, s, h: _dense_sums(x.values, j, s, h))
+    )
+
+
+@overload(_move, inline="always")
+def _move_overload(x, j, d, s, h):
+    return (
+        (lambda x, j, d, s, h: _move_sparse(x, j, d, s, h))
+        if is_csr(x)
+        else (lambda x, j, d, s, h: _move_dense(x.values, j, d, s, h))
+    )

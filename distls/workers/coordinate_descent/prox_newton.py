@@ -43,9 +43,9 @@ _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
 _CYCLES, _TRIED, _SPENT = 300, 3, 0.1
 # Second derivatives are at least this part of the largest in cycles, so that changes of slopes tell those of scores.
 _FLOOR = 1e-8
-# Nanoseconds of the product of two non-zeros in a Gram, of two dense values, of the passes over a number of it, and of
-# a non-zero in a cycle; cycles that take as long as what steps on a Gram do beside it.
-_PAIR, _DENSE_PAIR, _PASSED, _TOUCHED, _STEPPED = 0.8, 0.02, 10.0, 3.5, 6.0
+# Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of the passes over a number of it; of
+# a non-zero in a cycle, and of a dense value; cycles that take as long as what steps on a Gram do beside it.
+_PAIR, _DENSE_PAIR, _PASSED, _TOUCHED, _DENSE_TOUCHED, _STEPPED = 0.8, 0.02, 10.0, 3.5, 1.5, 6.0
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
 # such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
 _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
@@ -161,7 +161,7 @@ class ProxNewton:
         """Return how many cycles take as long as steps on a Gram do, or at least as many."""
         x, m, n = self._columns.x, len(self._columns.w), len(self._h)
         if isinstance(x, DenseRows):
-            return _STEPPED + (_DENSE_PAIR * m + _PASSED * m / n) / _TOUCHED
+            return _STEPPED + (_DENSE_PAIR * m + _PASSED * m / n) / _DENSE_TOUCHED
         size = max(len(x.data), 1)
         pairs = size * (size / n)
         if exact:
@@ -187,7 +187,9 @@ class ProxNewton:
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
             x, w = columns.x, columns.w
-            move, later = newton_cycle(x, order, w, slopes, h, total, penalty, step.alpha, step.rho)
+            move, later = newton_cycle(
+                x, order, w, slopes.ravel(), h.ravel(), total, penalty, step.alpha, step.rho
+            )
         slopes -= columns.slopes
         slopes /= h
         slopes += later
