@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from distls.facts import said
 from distls.methods.method_registry import METHODS
 from distls.reporting.strongest_features import largest_places, output_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
@@ -231,7 +232,11 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         "non_zero_rows": len(used_rows(model.weights)),
         "n_classes": len(model.classes),
         "top_features": top,
-        **({"words": "hashed to numbers; train or ingest with --keep-words names them"} if hashed else {}),
+        **(
+            {"words": said("hashed to numbers; --keep-words of train and ingest names them")}
+            if hashed
+            else {}
+        ),
     }
 
 

@@ -28,7 +28,7 @@ LABEL_NAMES = ("label", "class", "category", "intent", "target", "y", "labels")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     "zero_based": "zero_based is not for tables: the label is a column of theirs, the features are the others",
-    "multilabel": "--multilabel: sets of labels of a table are for documents, --text-column names theirs; "
+    "multilabel": "--multilabel of ingest and train is for documents of a table, whose column --text-column names; "
     "with other columns, distls.ingest(frame, DATASET, y=LISTS) in Python",
 }
 

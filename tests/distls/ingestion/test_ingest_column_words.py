@@ -67,5 +67,5 @@ def test_without_it_nothing_is_kept(source, tmp_path):
 def test_a_model_of_hashed_words_says_how_to_name_them(source, tmp_path, kept):
     distls.ingest(source, tmp_path / "d", format="text", n_features=2**12, keep_words=kept)
     distls.fit("newton", tmp_path / "d", tmp_path / "r", params={"alpha": 0.1})
-    words = {"hashed to numbers; train or ingest with --keep-words names them"}
-    assert {distls.info(tmp_path / "r").get("words")} == ({None} if kept else words)
+    words = distls.info(tmp_path / "r").get("words")
+    assert words is None if kept else "names them" in words

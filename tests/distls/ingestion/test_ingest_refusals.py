@@ -148,9 +148,7 @@ def test_a_folder_of_pictures_is_told_what_to_do(tmp_path):
     with pytest.raises(BadInputError, match=r"a folder of pictures; .*: numpy\.savez"):
         ingest(tmp_path, tmp_path / "d")
     (tmp_path / "a.csv").write_text("a,b,y\n1,2,p\n3,4,q\n")
-    with pytest.raises(
-        ParameterError, match="sets of labels of a table are for documents, --text-column names"
-    ):
+    with pytest.raises(ParameterError, match="--multilabel of ingest and train is for documents of a table"):
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", multilabel=True)
 
 
