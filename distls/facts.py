@@ -15,7 +15,7 @@ _NAMES = (
     "partition-size passes patience rows rtol seed select separator shard-size split target text-column threshold-for "
     "to tol top transform unknown-features unknown-labels weight-column weights zero-based"
 )
-_FLAGS = "again as-published labelled multilabel overwrite unlabelled weighted"
+_FLAGS = "again as-published keep-words labelled multilabel overwrite unlabelled weighted"
 _KEYWORDS = {
     **{name: name.replace("-", "_") for name in _NAMES.split()},
     **{name: f"{name.replace('-', '_')}=True" for name in _FLAGS.split()},

@@ -53,6 +53,8 @@ def long_call(function: F) -> F:
         **given: Any,
     ) -> Any:
         _show_progress(known, given)
+        if given.get("scheduler") and "scheduler" not in known:  # an option of commands alone
+            raise ParameterError("scheduler: client=dask.distributed.Client(ADDRESS) in Python")
         limit = worker_bytes(workers, threads, memory_limit)
         if workers is None and threads is None and memory_limit is None:
             return function(*args, **given)
@@ -124,7 +126,7 @@ class Bar:
     """A bar in a notebook, elsewhere a line of stderr that is written over; also a callback of a fit."""
 
     def __init__(self) -> None:
-        self._next, self._limit, self._said = 0.0, 0.0, ""
+        self._next, self._limit, self._said, self._last = 0.0, 0.0, "", ""
         self._cell: Any = None
 
     def __call__(self, done: float, total: float, what: str) -> None:
@@ -156,11 +158,9 @@ class Bar:
     def on_round(self, event: Any) -> None:
         """Show a round."""
         done, loss = event.record["passes"], event.record["running_loss"]
-        self(
-            done,
-            self._limit,
-            f"{self._said}: {done:g} passes" + ("" if loss is None else f", loss {loss:.5f}"),
-        )
+        self._last = f"{self._said}: {done:g} passes" + ("" if loss is None else f", loss {loss:.5f}")
+        self(done, self._limit, self._last)
 
     def on_end(self, status: Any, state: Any) -> None:
-        """Leave the last round shown."""
+        """Show that nothing is left to do, however far the limit was."""
+        self(1, 1, f"{self._last or self._said}, {status}")

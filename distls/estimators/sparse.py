@@ -34,7 +34,7 @@ class _SparseEstimator(DatasetEstimator):
         return used_rows(self.model_.weights)
 
 
-@estimator("bcd", "loss", loss="squared_hinge")
+@estimator("bcd", "loss", loss="squared_hinge", alpha=None)
 class SparseMulticlassClassifier(LinearCoefficients, _SparseEstimator, DatasetClassifier):
     """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
 

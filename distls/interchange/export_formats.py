@@ -37,7 +37,11 @@ for _format in (
         has_columns=True,
     ),
     ExportFormat(
-        "sklearn", "distls.interchange.sklearn_pipeline:to_skops", has_probabilities=True, has_columns=True
+        "sklearn",
+        "distls.interchange.sklearn_pipeline:to_skops",
+        has_probabilities=True,
+        has_platt=True,
+        has_columns=True,
     ),
     ExportFormat("liblinear", "distls.interchange.plain_files:to_liblinear", has_probabilities=True),
     ExportFormat("vw", "distls.interchange.vw_model:to_vw"),

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -210,10 +211,21 @@ def _linear(model: FittedModel, own: Folded) -> BaseEstimator:
     if len(model.classes) > 2 and has_sigmoids(model):
         return _one_versus_rest(model, own)
     weights, intercept = binary_output(model, own) if len(model.classes) == 2 else own
-    kind = LogisticRegression if has_binary_sigmoid(model) else LinearSVC
+    kind = LogisticRegression if has_binary_sigmoid(model) or model.calibration else LinearSVC
     made: Any = _with_weights(kind(), weights.T, intercept)
     made.classes_ = class_array(model)
-    return made
+    return _calibrated(model, made) if model.calibration else made
+
+
+def _calibrated(model: FittedModel, made: LogisticRegression) -> FixedThresholdClassifier:
+    """Return a model with Platt's probabilities, which predicts the class that the score says."""
+    scale, offset = (model.calibration_arrays[name].item() for name in ("scale", "offset"))
+    if scale <= 0:  # the lower score would be the more probable
+        raise ParameterError(f"{model.name}: calibrated to fall with the score; --to npz has its scores")
+    made.coef_, made.intercept_ = made.coef_ * scale, made.intercept_ * scale + offset
+    whole = FixedThresholdClassifier(made, threshold=offset, response_method="decision_function")
+    whole.estimator_ = made
+    return whole
 
 
 def _with_weights(made: Any, weights: Any, intercept: Any) -> Any:

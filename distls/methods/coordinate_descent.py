@@ -1,6 +1,7 @@
 """Methods of sparse multi-class models: block coordinate descent, and proximal gradient steps."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ from distls.methods.default_losses import OF_NUMBERS, OF_SPARSE_MODELS
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     ALPHAS,
+    BY_ROWS,
     CLASS_WEIGHT,
     INIT,
     LANES_READ,
@@ -82,7 +84,7 @@ _DESCENT = (
     _LOSS,
     _PENALTY,
     _L1_RATIO,
-    ALPHA,
+    replace(ALPHA, description=ALPHA.description + BY_ROWS),
     ALPHAS,
     Parameter(
         "algorithm",
@@ -184,6 +186,7 @@ COORDINATE_DESCENT_METHODS = (
         version=3,  # Grams of some of the rows in early descents
         proves_with=by_working_sets,
         keeps_rows=True,
+        alpha_by_rows=("class",),  # few rows with 1e-4: hundreds of Newton steps to separate them
         path=True,
         published={
             "penalty": SPARSE_PENALTY,

@@ -1,10 +1,12 @@
 """The JSON of `distls info` for a data set, a run or a model, and its text."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from distls.facts import said
 from distls.methods.method_registry import METHODS
 from distls.reporting.strongest_features import largest_places, output_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
@@ -222,10 +224,20 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         # Of numbers by their size: none of them is against a class.
         largest = largest_places(weights if model.classes else abs(weights), _SHOWN_FEATURES)
         top[output_name(model, k)] = [[j if names is None else names[j], float(weights[j])] for j in largest]
+    shown = (str(name) for largest in top.values() for name, _ in largest)
+    number = (
+        r"\d+" if model.source.get("format") == "text" else r".*\[\d+\]"
+    )  # of a document, of a column of them
+    hashed = any(re.fullmatch(number, name) for name in shown)
     return {
         "non_zero_rows": len(used_rows(model.weights)),
         "n_classes": len(model.classes),
         "top_features": top,
+        **(
+            {"words": said("hashed to numbers; --keep-words of train and ingest names them")}
+            if hashed
+            else {}
+        ),
     }
 
 

@@ -108,6 +108,9 @@ def cell(monkeypatch):
 def test_a_notebook_shows_a_bar_and_a_script_nothing(data, tmp_path, cell, monkeypatch, capfd):
     distls.fit("mcid", data, params={"loss": "log"}, passes=2)
     assert cell.shown[-1].startswith('<progress value="1.0000"></progress> mcid: 2 passes, loss ')
+    distls.fit("newton", data, params={"alpha": 0.1})  # far from its limit of passes
+    assert cell.shown[-1].startswith('<progress value="1.0000"></progress> newton')
+    assert cell.shown[-1].endswith(", CONVERGED")
     distls.ingest(_rows()[0], tmp_path / "more", y=_rows()[1])
     assert "passes" not in cell.shown[-1]
     shown = len(cell.shown)
@@ -149,6 +152,12 @@ def test_what_workers_and_progress_cannot_be(data, given, message):
         with pytest.raises(ParameterError) as refused:
             distls.plan("mcid", data, probe=False, **given)
         assert str(refused.value) == message
+
+
+def test_a_scheduler_is_reached_by_a_client(data):
+    for call in (distls.fit, distls.evaluate, distls.train):
+        with pytest.raises(ParameterError, match=r"^scheduler: client=dask\.distributed\.Client"):
+            call("mcid", data, scheduler="tcp://a:1")
 
 
 def test_a_bar_escapes_what_it_shows(cell):

@@ -22,7 +22,7 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_start import start_of
+from distls.ingestion.request.source_start import of_folder, start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
@@ -85,7 +85,7 @@ def format_of(
     if path.is_dir():
         found = folder_format(path)
         if found is None or options.format not in ("auto", found.name):
-            raise BadInputError(f"{file.path}: a folder; name the files in it")
+            raise BadInputError(f"{file.path}: {of_folder(path)}")
         return found
     content = start_of(file)
     _check_archive(file.path, content)

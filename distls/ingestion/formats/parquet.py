@@ -284,4 +284,6 @@ def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> No
         ]
         left_out = ",".join([name for name in wrong if len(allowed[name]) == 3][:_SHOWN])
         remedy = f'; --ignore-columns "{left_out}" leaves it out' if left_out else ""
+        if any("list" in kinds[name] for name in table.labels if name in wrong):
+            remedy += "; sets of labels are for documents: --multilabel of ingest and train"
         raise BadInputError(f"{path}: {'; '.join(parts)}{remedy}")

@@ -27,8 +27,9 @@ TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 LABEL_NAMES = ("label", "class", "category", "intent", "target", "y", "labels")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
-    name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
-    for name in ("zero_based", "multilabel")
+    "zero_based": "zero_based is not for tables: the label is a column of theirs, the features are the others",
+    "multilabel": "--multilabel of ingest and train is for documents of a table, whose column --text-column names; "
+    "with other columns, distls.ingest(frame, DATASET, y=LISTS) in Python",
 }
 
 

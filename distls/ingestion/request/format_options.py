@@ -299,7 +299,9 @@ class TableColumns(LabelColumn, HashedWords):
     na: str | float | None = option(
         None,
         OptionInfo(
-            "Number that missing values stand for; default: they are refused.", "VALUE", parse=decimal_number
+            "Number that missing values stand for; default: refused, unless imputed.",
+            "VALUE",
+            parse=decimal_number,
         ),
     )
     na_values: Sequence[str] = option((), NA_VALUES)

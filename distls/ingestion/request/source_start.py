@@ -1,5 +1,6 @@
 """Source files: whether they are readable, and their first bytes, by which they are recognised."""
 
+import itertools
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, d
 
 # Byte order marks, the longer first.
 _MARKS = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
 _MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -40,7 +42,7 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
         if is_dataset(path):
             raise BadInputError(f"{path}: a data set of distls, not a source") from None
         if not is_source(path):
-            raise BadInputError(f"{path}: a folder; name the files in it") from None
+            raise BadInputError(f"{path}: {of_folder(path)}") from None
         return SourceFile(str(path), found.st_size, found.st_mtime_ns)
     except PermissionError:
         raise BadInputError(f"{path}: permission denied") from None
@@ -54,6 +56,14 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
     begin = start if compression in ("none", "mac") else start_of(file, 4)
     marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), "")
     return replace(file, encoding=marked)
+
+
+def of_folder(path: Path) -> str:
+    """Return the message about a folder that is no source."""
+    first = itertools.islice(itertools.chain(path.glob("*.*"), path.glob("*/*.*")), 100)
+    if any(each.suffix.lower() in _PICTURES for each in first):
+        return "a folder of pictures; make an array of them first: numpy.savez('pictures.npz', X=PIXELS, y=LABELS)"
+    return "a folder; name the files in it"
 
 
 def absent(path: Path) -> str:

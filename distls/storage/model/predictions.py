@@ -29,8 +29,9 @@ _CHUNK_BYTES = 2**20
 
 _START_BYTES = 2**16  # of a CSV file that is judged
 # Columns, in their order, and line ends as only we write them; the last has the name that the user's ids have.
+_NUMBER = r'(prediction_[^,"\r\n]+|"prediction_([^"]|"")+")'
 _HEADER = re.compile(
-    r"row,(prediction(,prediction_\d+)*|(labels,)?label,(score|probability)(,label_\d+,(score|probability)_\d+)*)"
+    rf"row,((prediction|{_NUMBER})(,{_NUMBER})*|(labels,)?label,(score|probability)(,label_\d+,(score|probability)_\d+)*)"
     r"(,source_file)?(,source_row)?(,(?P<id>[^,\r\n]+))?\r\n"
 )
 _MEMBERS = {"zarr.json", "prediction", "label", "score", "labels", *_ORIGINS}

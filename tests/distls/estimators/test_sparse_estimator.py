@@ -49,6 +49,14 @@ def test_probabilities_of_the_log_loss_alone(rows):
     assert not hasattr(SparseMulticlassClassifier().fit(x, y), "predict_proba")
 
 
+def test_few_rows_have_a_larger_alpha(rows):
+    x, y = rows
+    square = x.multiply(x).sum() / x.shape[0]
+    used = SparseMulticlassClassifier().fit(x, y).model_.params["alpha"]
+    assert used == pytest.approx(min(1.0, square / 20) / 300, rel=1e-4)
+    assert used > SparseMulticlassClassifier(alpha=1e-4, passes=1).fit(x, y).model_.params["alpha"] == 1e-4
+
+
 def test_warm_start_goes_on(rows):
     x, y = rows
     made = SparseMulticlassClassifier(alpha=1e-3, passes=1, active_sweeps=0, warm_start=True).fit(x, y)

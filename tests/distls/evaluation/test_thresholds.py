@@ -112,6 +112,11 @@ def test_exports_have_it_or_say_why_not(data, tmp_path):
     with np.load(tmp_path / "model.npz") as file:
         scores = x.astype(float) @ file["weights"][:, 0] + file["intercept"][0]
     assert np.array_equal(scores > 0, distls.load_model(run).predict(x) == 1)
+    skops = pytest.importorskip("skops.io")
+    distls.export(run, tmp_path / "model.skops", to="sklearn")
+    pipeline = skops.load(tmp_path / "model.skops")
+    assert np.array_equal(pipeline.predict(x), distls.load_model(run).predict(x))
+    np.testing.assert_allclose(pipeline.predict_proba(x), distls.load_model(run).predict_proba(x), atol=1e-6)
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     distls.export(run, tmp_path / "model.onnx", to="onnx")

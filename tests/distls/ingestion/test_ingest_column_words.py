@@ -61,3 +61,11 @@ def test_without_it_nothing_is_kept(source, tmp_path):
     assert open_dataset(tmp_path / "d").feature_names() is None
     with pytest.raises(ParameterError, match=r"^keep_words: 8388608 columns are too .* with --n-f"):
         distls.ingest(source, tmp_path / "e", format="text", n_features=2**23, keep_words=True)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_model_of_hashed_words_says_how_to_name_them(source, tmp_path, kept):
+    distls.ingest(source, tmp_path / "d", format="text", n_features=2**12, keep_words=kept)
+    distls.fit("newton", tmp_path / "d", tmp_path / "r", params={"alpha": 0.1})
+    words = distls.info(tmp_path / "r").get("words")
+    assert words is None if kept else "names them" in words

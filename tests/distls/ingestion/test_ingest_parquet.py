@@ -233,7 +233,8 @@ MISSING = "" + MISSING_VALUE
         ({"n": [[["a"]], [["b"]]]},
          '{a}: column "n" is of type list<element: list<element: string>>, not number or text or list of numbers; '
          '--ignore-columns "n" leaves it out'),
-        ({"y": [[1], [2]]}, '{a}: column "y" is of type list, not number or text'),
+        ({"y": [[1], [2]]}, '{a}: column "y" is of type list, not number or text; '
+         "sets of labels are for documents: --multilabel of ingest and train"),
     ],
 )  # fmt: skip
 def test_refused_columns(tmp_path, columns, message):

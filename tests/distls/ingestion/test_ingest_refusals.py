@@ -142,6 +142,16 @@ def test_refused_text(tmp_path, text, options, message):
     assert not (tmp_path / "d").exists()
 
 
+def test_a_folder_of_pictures_is_told_what_to_do(tmp_path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.PNG").write_bytes(b"\x89PNG")
+    with pytest.raises(BadInputError, match=r"a folder of pictures; .*: numpy\.savez"):
+        ingest(tmp_path, tmp_path / "d")
+    (tmp_path / "a.csv").write_text("a,b,y\n1,2,p\n3,4,q\n")
+    with pytest.raises(ParameterError, match="--multilabel of ingest and train is for documents of a table"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", multilabel=True)
+
+
 def test_refused_sources(tmp_path):
     def refusal(source, **options):
         with pytest.raises(BadInputError) as caught:

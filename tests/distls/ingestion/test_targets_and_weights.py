@@ -82,7 +82,7 @@ def test_a_model_of_several_targets_scores_and_predicts_files(tmp_path):
     expected = distls.load_model(tmp_path / "m").predict(new)
     for source in (tmp_path / "new.csv", tmp_path / "a.csv"):
         distls.predict(tmp_path / "m", source, tmp_path / "p.csv", overwrite=True)
-        written = pd.read_csv(tmp_path / "p.csv")[["prediction", "prediction_2"]].to_numpy()
+        written = pd.read_csv(tmp_path / "p.csv")[[f"prediction_{name}" for name in TARGETS]].to_numpy()
         assert np.allclose(written, expected, rtol=1e-6)
     frame.drop(columns="t1").to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(MismatchError, match='no column "t1", the labels'):
