@@ -76,6 +76,17 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
+def joined_labels(meta: DatasetMeta) -> tuple[str, ...]:
+    """Return a notice of sets whose labels seem to be joined by another mark than commas."""
+    marks = ("|", ";") if meta.target == "multilabel" else ()
+    found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
+    return tuple(
+        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: sets are labels with commas between them'
+        for mark, n in found
+        if 2 * n > len(meta.classes)
+    )
+
+
 def code_notices(survey: Survey) -> tuple[str, ...]:
     """Return a notice of numbers that begin with zeros, in the first rows or later."""
     read = survey.plan.read

@@ -255,3 +255,13 @@ def test_documents_do_not_go_with_a_table(tmp_path):
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     with pytest.raises(MismatchError, match="is raw text, but"):
         ingest(tmp_path / "b.csv", tmp_path / "e", like=tmp_path / "d", text_column="text")
+
+
+def test_labels_that_seem_joined_by_another_mark_are_named(tmp_path):
+    for name, mark in (("a", "|"), ("b", ",")):
+        rows = "".join(f'word{n} some,"x{mark}y{n}"\n' for n in range(20))
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")
+    asked = {"text_column": "text", "label_column": "label", "multilabel": True, "n_features": 16}
+    notices = ingest(tmp_path / "a.csv", tmp_path / "a", **asked).notices
+    assert '20 of 20 labels have "|" in them: sets are labels with commas between them' in notices
+    assert not [n for n in ingest(tmp_path / "b.csv", tmp_path / "b", **asked).notices if "labels" in n]
