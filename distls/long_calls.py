@@ -153,7 +153,8 @@ class Bar:
 
     def on_start(self, start: Any) -> None:
         """Note how long a fit may be."""
-        self._limit, self._said = start.max_passes or 0.0, " ".join(filter(None, (start.method, start.what)))
+        self._limit, self._last = start.max_passes or 0.0, ""
+        self._said = " ".join(filter(None, (start.method, start.what)))
 
     def on_round(self, event: Any) -> None:
         """Show a round."""
@@ -162,5 +163,5 @@ class Bar:
         self(done, self._limit, self._last)
 
     def on_end(self, status: Any, state: Any) -> None:
-        """Show that nothing is left to do, however far the limit was."""
-        self(1, 1, f"{self._last or self._said}, {status}")
+        """Show how the fit ended: unless it was interrupted nothing is left to do, however far the limit was."""
+        self(status != "INTERRUPTED", 1, f"{self._last or self._said}, {status}")

@@ -279,6 +279,7 @@ def resume(
 def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     """Print how a fit ended, and unless `quiet` its warnings; return the exit code."""
     from distls.cli.report import result_lines
+    from distls.methods.method import diverged
     from distls.methods.method_registry import method_named
     from distls.solvers.status import Status
     from distls.training.run_folder import Run
@@ -289,12 +290,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
         )
     if result.status == Status.DIVERGED:
         known = {each.name for each in method_named(Run.open(run).config.method).parameters}
-        larger = " or ".join(name for name in ("alpha", "t0") if name in known)
-        step = ", a smaller eta0" if "eta0" in known and "t0" not in known else ""
-        return say(
-            f"distls: {run}: the weights are no longer finite; try a larger {larger}{step}, or scale the data",
-            FAILED,
-        )
+        return say(f"distls: {run}: {diverged(known)}", FAILED)
     if not quiet:
         for text in result.warnings:
             say(f"warning: {text}", OK)

@@ -36,6 +36,7 @@ from distls.execution.executor import Executor
 from distls.facts import warn_caller
 from distls.ingestion.adhoc_dataset import pass_on
 from distls.ingestion.formats.memory_arrays import unwrapped
+from distls.methods.method import diverged
 from distls.methods.method_registry import method_named
 from distls.model_check import predictor_of
 from distls.serving.fitted_model import FittedModel, by_chunks, fitted_model
@@ -216,10 +217,7 @@ class DatasetEstimator(BaseEstimator):
 
     def _diverged(self, small_rows: bool = False) -> ParameterError:
         both = "y" if small_rows else "X and y"
-        larger = " or ".join(name for name in ("alpha", "t0") if hasattr(self, name))
-        return ParameterError(
-            f"the weights are no longer finite; scale {both if is_regressor(self) else 'X'}, or try a larger {larger}"
-        )
+        return ParameterError(diverged(self.get_params(), both if is_regressor(self) else "X"))
 
     def _keep(self, model: LinearModel) -> None:
         self._model = model if isinstance(model, FittedModel) else fitted_model(model)

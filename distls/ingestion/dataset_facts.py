@@ -78,7 +78,8 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
 
 def joined_labels(meta: DatasetMeta) -> tuple[str, ...]:
     """Return a notice of sets whose labels seem to be joined by another mark than commas."""
-    marks = ("|", ";") if meta.target == "multilabel" else ()
+    from_text = meta.target == "multilabel" and meta.source.get("format") != "memory"
+    marks = ("|", ";") if from_text else ()
     found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
     return tuple(
         f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: sets are labels with commas between them'

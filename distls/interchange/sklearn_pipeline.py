@@ -223,7 +223,9 @@ def _calibrated(model: FittedModel, made: LogisticRegression) -> FixedThresholdC
     if scale <= 0:  # the lower score would be the more probable
         raise ParameterError(f"{model.name}: calibrated to fall with the score; --to npz has its scores")
     made.coef_, made.intercept_ = made.coef_ * scale, made.intercept_ * scale + offset
-    whole = FixedThresholdClassifier(made, threshold=offset, response_method="decision_function")
+    # a score of zero, which the pipeline would take for the second class, is the first's
+    above = float(np.nextafter(offset, np.inf))
+    whole = FixedThresholdClassifier(made, threshold=above, response_method="decision_function")
     whole.estimator_ = made
     return whole
 

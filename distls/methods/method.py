@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +167,13 @@ _HINTS = {
     "random_state": "the seed is --seed N of fit",
     "warm_start": "-p init=RUN starts from a model",
 }
+
+
+def diverged(known: Container[str], data: str = "the data") -> str:
+    """Return what is said of weights that are not finite: what helps a method with these parameters."""
+    larger = " or ".join(name for name in ("alpha", "t0") if name in known)
+    step = ", a smaller eta0" if "eta0" in known and "t0" not in known else ""
+    return f"the weights are no longer finite; try a larger {larger}{step}, or scale {data}"
 
 
 def unknown_parameter(name: str, method: str, known: list[str]) -> str:

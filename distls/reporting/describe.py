@@ -1,6 +1,5 @@
 """The JSON of `distls info` for a data set, a run or a model, and its text."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -224,11 +223,7 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         # Of numbers by their size: none of them is against a class.
         largest = largest_places(weights if model.classes else abs(weights), _SHOWN_FEATURES)
         top[output_name(model, k)] = [[j if names is None else names[j], float(weights[j])] for j in largest]
-    shown = (str(name) for largest in top.values() for name, _ in largest)
-    number = (
-        r"\d+" if model.source.get("format") == "text" else r".*\[\d+\]"
-    )  # of a document, of a column of them
-    hashed = any(re.fullmatch(number, name) for name in shown)
+    hashed = names is None and model.source.get("format") == "text"
     return {
         "non_zero_rows": len(used_rows(model.weights)),
         "n_classes": len(model.classes),

@@ -60,8 +60,8 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
 
 def of_folder(path: Path) -> str:
     """Return the message about a folder that is no source."""
-    first = itertools.islice(itertools.chain(path.glob("*.*"), path.glob("*/*.*")), 100)
-    if any(each.suffix.lower() in _PICTURES for each in first):
+    first = list(itertools.islice(itertools.chain(path.glob("*.*"), path.glob("*/*.*")), 100))
+    if first and all(each.suffix.lower() in _PICTURES for each in first):
         return "a folder of pictures; make an array of them first: numpy.savez('pictures.npz', X=PIXELS, y=LABELS)"
     return "a folder; name the files in it"
 

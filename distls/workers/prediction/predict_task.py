@@ -60,12 +60,9 @@ class PredictTask(Task):
     def _best_of_blocks(self, x: Rows) -> Predicted | None:
         """Return the best of very many classes; None where all scores are needed."""
         weights, intercept = self.shared.coefficients, self.shared.intercept
-        if (
-            not isinstance(weights, ClassBlocks)
-            or self.target != "class"
-            or self.proba
-            or len(intercept) == 1
-        ):
+        served = self.target == "class" and not self.proba and len(intercept) > 1
+        # of many the places among them take longer than all scores
+        if not isinstance(weights, ClassBlocks) or not served or self.top > _FEW:
             return None
         found = best_of_blocks(x, weights, intercept, self.top)
         return found if found is None else Predicted(*found)

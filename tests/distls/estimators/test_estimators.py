@@ -404,7 +404,7 @@ def test_refusals_speak_of_rows_and_numbers_in_memory():
     X = np.random.default_rng(0).normal(size=(30, 3))
     with pytest.raises(BadInputError, match=r"^X: values up to .* divide them$"):
         StochasticClassifier().fit(X * 1e300, np.arange(30) % 2)
-    with pytest.raises(ParameterError, match=r"scale X and y, or try a larger alpha$"):
+    with pytest.raises(ParameterError, match=r"try a larger alpha, or scale y$"):
         GeneralizedLeastSquaresRegressor(alpha=0).fit(X, X[:, 0] * 1e200)
     with pytest.warns(UserWarning, match="null directions"):
         GeneralizedLeastSquaresRegressor(alpha=0).fit(X[:2], [0.0, 1.0])

@@ -117,6 +117,11 @@ def test_exports_have_it_or_say_why_not(data, tmp_path):
     pipeline = skops.load(tmp_path / "model.skops")
     assert np.array_equal(pipeline.predict(x), distls.load_model(run).predict(x))
     np.testing.assert_allclose(pipeline.predict_proba(x), distls.load_model(run).predict_proba(x), atol=1e-6)
+    distls.fit("sdca", train, tmp_path / "zero", params={**LOG, "fit_intercept": False}, calibrate=held)
+    distls.export(tmp_path / "zero", tmp_path / "zero.skops", to="sklearn")
+    none = np.zeros_like(x[:3])  # whose score is zero, which is no more than the threshold
+    given = skops.load(tmp_path / "zero.skops").predict(none)
+    assert np.array_equal(given, distls.load_model(tmp_path / "zero").predict(none))
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     distls.export(run, tmp_path / "model.onnx", to="onnx")

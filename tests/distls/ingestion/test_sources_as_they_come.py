@@ -75,8 +75,9 @@ def trained(folder):
     return folder / "trained"
 
 
-def test_the_header_of_xmc_files_is_no_row(tmp_path):
-    (tmp_path / "a.txt").write_text("2 7 5\n0,4 0:1\n3 2:3\n")
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_header_of_xmc_files_is_no_row(tmp_path, mark):
+    (tmp_path / "a.txt").write_text(f"{mark}2 7 5\n0,4 0:1\n3 2:3\n")
     (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
     assert "line 1" in notice
     meta = open_dataset(tmp_path / "d").meta

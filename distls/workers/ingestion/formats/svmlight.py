@@ -28,7 +28,7 @@ def xmc_width(start: bytes) -> int | None:
 
     None of other text.
     """
-    found = _XMC_HEADER.match(start)
+    found = _XMC_HEADER.match(start.removeprefix(_BYTE_ORDER_MARK))
     return int(found[1]) if found else None
 
 

@@ -13,10 +13,9 @@ from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 KEPT = 2.0**24  # whole numbers up to here are
 EXACT = 2.0**53  # float64 has all whole numbers up to here
 _WHOLE = 2.0**63  # beyond, no integer type has them: they were not counted
-_FIRST = (
-    64  # rows of a chunk that are looked at, then so many neighbours, as one day's hours are, of many rows
-)
-_NEIGHBOURS, _MANY = 16, 256
+# Rows of a chunk that are looked at: the first, then so many neighbours, as one day's hours are, of every so many.
+_FIRST, _NEIGHBOURS, _MANY = 64, 16, 256
+_SAMPLED = 4096  # columns, of which a sample is kept
 _MODULUS = 2**53 - 1  # ten times that is in int64
 _RANGE = 2.0**-10  # of values over their size: few of those that float32 has are left
 _SAMPLE = 16  # numbers of float32 by which it is told how many are met by different values
@@ -36,7 +35,8 @@ class Rounding(NamedTuple):
     high: Doubles
     level: NDArray[np.int8]  # as `Rounded` has it
     # Of numbers of float32, the few of each column that come first in a fixed order, whatever the order of rows:
-    # their places in it, increasing, and the smallest and largest value of each; shapes (n_columns, _SAMPLE).
+    # their places in it, increasing, and the smallest and largest value of each; shapes (n, _SAMPLE)
+    # for the first columns.
     keys: NDArray[np.uint64]
     least: Doubles
     most: Doubles
@@ -44,7 +44,7 @@ class Rounding(NamedTuple):
 
 def no_rounding(n_columns: int) -> Rounding:
     """Return the state before any value."""
-    low, sample = np.full(n_columns, np.inf), np.zeros((n_columns, _SAMPLE))
+    low, sample = np.full(n_columns, np.inf), np.zeros((min(n_columns, _SAMPLED), _SAMPLE))
     keys = np.full(sample.shape, _NO_KEY, dtype=np.uint64)
     return Rounding(low, -low, np.zeros(n_columns, dtype=np.int8), keys, sample, sample.copy())
 
@@ -54,7 +54,8 @@ def take_rounded(rounding: Rounding) -> list[Rounded]:
     low, high, level, keys, least, most = rounding
     size = np.maximum(np.abs(low), np.abs(high))
     merged = most - least > _NOISE * np.maximum(np.abs(least), np.abs(most))
-    many = merged.any(axis=1) & (merged.sum(axis=1) * _SHARE >= (keys < _NO_KEY).sum(axis=1)) & (level == 0)
+    many = merged.any(axis=1) & (merged.sum(axis=1) * _SHARE >= (keys < _NO_KEY).sum(axis=1))
+    many &= level[: len(many)] == 0
     for column in np.flatnonzero(many):  # others, however far, hide nothing
         first = int(np.argmax(merged[column]))
         low[column], high[column], level[column] = least[column, first], most[column, first], 1
@@ -143,8 +144,8 @@ def _note_key(rounding: Rounding, column: int, rounded: float, value: float) -> 
 
 
 @inlined
-def _note(rounding: Rounding, column: int, value: float) -> None:
-    """Note a value if float32 does not keep it."""
+def _note(rounding: Rounding, column: int, value: float, sampled: bool) -> None:
+    """Note a value if float32 does not keep it; where it is `sampled` also the number that it becomes."""
     rounded = np.float64(np.float32(value))
     if rounded != value:
         if value < rounding.low[column]:
@@ -153,20 +154,21 @@ def _note(rounding: Rounding, column: int, value: float) -> None:
             rounding.high[column] = value
         if is_merged(value):
             rounding.level[column] = max(rounding.level[column], 1)
-        if abs(value) <= _LARGEST:
+        if sampled and column < len(rounding.keys) and abs(value) <= _LARGEST:
             _note_key(rounding, column, rounded, value)
 
 
 @inlined
 def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
     """Note values[first:] of a row: its whole numbers, and of some rows all numbers, which tell their range."""
-    is_looked_at = row < _FIRST or row % _MANY < _NEIGHBOURS
+    sampled = row < _FIRST or row % _MANY < _NEIGHBOURS
+    is_looked_at = sampled
     # one pass without branches over most rows
     for k in range(first, len(values)):
         is_looked_at |= abs(values[k]) > KEPT
     if is_looked_at:
         for k in range(first, len(values)):
-            _note(rounding, k - first, values[k])
+            _note(rounding, k - first, values[k], sampled)
 
 
 @kernel
@@ -180,4 +182,4 @@ def note_rows(values: NDArray[np.float64], rounding: Rounding) -> None:
 def note_pairs(indices: NDArray[np.int64], data: Doubles, rounding: Rounding) -> None:
     """Note the values of sparse rows."""
     for k in range(len(data)):
-        _note(rounding, indices[k], data[k])
+        _note(rounding, indices[k], data[k], True)
