@@ -81,8 +81,8 @@ def predict(
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
         sets: a column ``labels``, separated by commas, or a group ``labels``. A regression model gives ``prediction``
-        instead: columns prediction, prediction_2, ..., or of several
-        columns of targets prediction_NAME each, or an array of shape (n_rows, n_outputs). ``row`` counts the
+        instead: columns prediction, prediction_2, ..., of several columns of targets prediction_NAME each, or an
+        array of shape (n_rows, n_outputs). ``row`` counts the
         rows in their order here. Where that is not the order of one source file, ``source_row`` is the number of the
         row in its file, from 0, without header and blank lines, and ``source_file`` the file if there are several;
         the last column is the id, if the data have one, under the name that they have for it (``id`` if another column

@@ -392,8 +392,8 @@ def _names(fields: list[str], path: str) -> tuple[str, ...]:
     """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
     taken = {*fields}
     names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
-    for c in [c for c, name in enumerate(names) if any("\ud800" <= mark <= "\udfff" for mark in name)]:
-        raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {ENCODED}")
+    if wrong := [c for c, name in enumerate(names) if any("\ud800" <= mark <= "\udfff" for mark in name)]:
+        raise BadInputError(f"{path}: the name of column {wrong[0]} is not UTF-8 text; {ENCODED}")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         given = f"{listed(twice)}; rename one of them, or give --header no if the line is a row"
         raise BadInputError(f"{path}: two columns are named {given}")

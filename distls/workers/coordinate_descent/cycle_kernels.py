@@ -5,7 +5,7 @@ import numpy as np
 from numba.extending import overload
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper
-from distls.workers.linear_algebra.score_kernels import is_csr
+from distls.workers.linear_algebra.score_kernels import column_of, is_csr, places, value_of
 from distls.workers.penalties.row_kernels import row_prox
 
 # Of a column's own curvature what is left at the optimal intercept, at least: less is rounding.
@@ -50,67 +50,38 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
     return largest, shift
 
 
-# -- a column, sparse or dense -------------------------------------------------------------------------
+@elementwise_helper
+def _move(x, j, d, s, h):
+    """Change the slopes as weight j changes by d."""
+    first, end = places(x, j)
+    for p in range(first, end):
+        i = column_of(x, p)
+        s[i] += np.float64(value_of(x, j, p)) * d * np.float64(h[i])
+
+
+def _sums(x, j, s, h):
+    """Return ``sum_i x_ij s_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
+    slope, square, mean = 0.0, 0.0, 0.0
+    first, end = places(x, j)
+    for p in range(first, end):
+        i, value = column_of(x, p), np.float64(value_of(x, j, p))
+        bent = value * np.float64(h[i])
+        slope += value * s[i]
+        square += value * bent
+        mean += bent
+    return slope, square, mean
+
+
+# Dense columns are added up in vectors.
+_in_order, _in_vectors = elementwise_helper(_sums), helper(_sums)
 
 
 def _sums_of(x, j, s, h):
-    """Return ``sum_i x_ij s_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
-
-
-def _move(x, j, d, s, h):
-    """Change the slopes as weight j changes by d."""
-
-
-@elementwise_helper
-def _sparse_sums(x, j, s, h):
-    slope, square, mean = 0.0, 0.0, 0.0
-    for p in range(np.uintp(x.indptr[j]), np.uintp(x.indptr[j + 1])):
-        i, value = np.intp(x.indices[p]), np.float64(x.data[p])
-        bent = value * np.float64(h[i])
-        slope += value * s[i]
-        square += value * bent
-        mean += bent
-    return slope, square, mean
-
-
-@helper
-def _dense_sums(values, j, s, h):
-    slope, square, mean = 0.0, 0.0, 0.0
-    for i in range(len(s)):
-        value = np.float64(values[j, i])
-        bent = value * np.float64(h[i])
-        slope += value * s[i]
-        square += value * bent
-        mean += bent
-    return slope, square, mean
-
-
-@elementwise_helper
-def _move_sparse(x, j, d, s, h):
-    for p in range(np.uintp(x.indptr[j]), np.uintp(x.indptr[j + 1])):
-        i = np.intp(x.indices[p])
-        s[i] += np.float64(x.data[p]) * d * np.float64(h[i])
-
-
-@elementwise_helper
-def _move_dense(values, j, d, s, h):
-    for i in range(len(s)):
-        s[i] += np.float64(values[j, i]) * d * np.float64(h[i])
+    """Return the sums of a column, sparse or dense."""
 
 
 @overload(_sums_of, inline="always")
 def _sums_overload(x, j, s, h):
-    return (
-        (lambda x, j, s, h: _sparse_sums(x, j, s, h))
-        if is_csr(x)
-        else (lambda x, j, s, h: _dense_sums(x.values, j, s, h))
-    )
-
-
-@overload(_move, inline="always")
-def _move_overload(x, j, d, s, h):
-    return (
-        (lambda x, j, d, s, h: _move_sparse(x, j, d, s, h))
-        if is_csr(x)
-        else (lambda x, j, d, s, h: _move_dense(x.values, j, d, s, h))
-    )
+    if is_csr(x):
+        return lambda x, j, s, h: _in_order(x, j, s, h)
+    return lambda x, j, s, h: _in_vectors(x, j, s, h)
