@@ -58,7 +58,11 @@ def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
         offsets = [item.start for item in items[begin:end]]
         # the lines of the last file are counted as far as its last item begins
         counts = line_starts(items[begin].file, offsets + [sys.maxsize] * (end < len(items)))
-        firsts += [before + max(count - header, 0) for count in counts[: len(offsets)]]
+        known = [
+            count if item.before is None else item.before[1]
+            for count, item in zip(counts, items[begin:end], strict=False)
+        ]
+        firsts += [before + max(count - header, 0) for count in known]
         before += counts[-1] - header
     return tuple(firsts)
 

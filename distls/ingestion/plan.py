@@ -91,7 +91,8 @@ def plan_document(
             shared.pop(name, None)
             own.pop(name, None)
     return {
-        "version": 2,  # of what is staged: other columns are times, numbers with marks and sets than in 1
+        # of what is staged: other columns are times, numbers with marks and sets than in 1, and ranges items than in 2
+        "version": 3,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
         "options": {**shared, **own},

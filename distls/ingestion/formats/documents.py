@@ -44,7 +44,7 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
@@ -205,7 +205,8 @@ def _marked_plan(
     reading = DocumentReadOptions(
         hashing=hashing, keep_words=words, marks=marks, id_column=ids, **shared_options(options)
     )
-    whole = {**record_facts(files, reading), "reader": MARKED_READER}
+    items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
+    whole = {**record_facts(reading, items), "reader": MARKED_READER}
     plan = text_plan(
         DocumentFormat.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
     )

@@ -150,13 +150,9 @@ def text_plan(
     )
 
 
-def record_facts(files: Sequence[SourceFile], read: ReadOptions) -> dict[str, Any]:
-    """Return the fields of a `SourcePlan` of text that is read by records.
-
-    An item is a file: a quoted field may have line breaks, so that no other range certainly starts with a row.
-    """
-    items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
-    sizes = tuple(file.size for file in files)
+def record_facts(read: ReadOptions, items: tuple[TextItem, ...]) -> dict[str, Any]:
+    """Return the fields of a `SourcePlan` of text that is read by records."""
+    sizes = tuple(item.stop - item.start for item in items)
     return {"reader": PARQUET_READER, "items": items, "item_bytes": sizes, "read": read}
 
 

@@ -73,21 +73,21 @@ def _document(record: dict[str, Any] | Refused, options: DocumentReadOptions) ->
 
 
 def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Record]:
-    """Yield the records of a whole file."""
     options = item.own(options)
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
         yield line, row if isinstance(row, Refused) else _fields(row, options)
 
 
 def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[int, list[str] | Refused]]:
-    """Yield line and fields of the rows of a whole file, `wanted` of them; quoted fields may have line breaks.
+    """Yield line and fields of the rows of an item, `wanted` of them; quoted fields may have line breaks.
 
     What is not UTF-8 is there as surrogates.
     """
     csv.field_size_limit(MAX_LINE)  # 128 KiB by default
-    with damage_described(item.file), item.file.open() as file:
+    with damage_described(item.file), item.open() as file:
         # a wrong byte is found in its record, which has a line
-        text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="\n")
+        encoding = "utf-8" if item.start else "utf-8-sig"
+        text = io.TextIOWrapper(file, encoding, errors="surrogateescape", newline="\n")
         rows = csv.reader(
             short_lines(text, item.file.path),
             delimiter=dialect.separator,
@@ -95,7 +95,7 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
             # Strict: a quote in the middle of a field is refused instead of guessed at.
             strict=True,
         )
-        expects_header = dialect.header
+        expects_header = dialect.header and not item.start
         while True:
             # Before the record: a quoted field may span lines.
             line = rows.line_num
@@ -106,7 +106,9 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
             except csv.Error as error:
                 yield line, Refused(_csv_rule(error))
                 continue
-            if line == 0 and separator_line(f"{dialect.separator.join(row)}\n".encode(errors="replace")):
+            if line == item.start == 0 and separator_line(
+                f"{dialect.separator.join(row)}\n".encode(errors="replace")
+            ):
                 continue
             # the first line that is not blank
             if row and not expects_header:

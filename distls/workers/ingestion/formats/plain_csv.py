@@ -4,15 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.parquet_files import load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, count_byte, line_pieces
+from distls.workers.ingestion.parsing.text_blocks import TextItem
 
-_PIECE_BYTES = 8 * 2**20  # of whole lines
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
 _ASCII_BLANKS = [blank.encode() for blank in _BLANK if blank.isascii() and blank not in "\r\n"]
 
@@ -27,9 +24,9 @@ def plain_batches(
     if options.dialect.separator == " ":  # of runs of blanks, which are one, Arrow knows nothing
         return
     plain, line = _PlainText(options), 0
-    for number, piece in enumerate(_pieces(item)):
-        if number == 0:
-            head, piece = _cut_header(piece.removeprefix(_BYTE_ORDER_MARK), options)
+    for number, piece in enumerate(line_pieces(item, PIECE_BYTES)):
+        if number == 0 and item.start == 0:
+            head, piece = _cut_header(piece.removeprefix(BYTE_ORDER_MARK), options)
             if head is None or not plain.has(head):
                 return
             line = head.count(b"\n")
@@ -40,23 +37,6 @@ def plain_batches(
             yield line, batch
             line += batch.num_rows
     yield line, None
-
-
-def _pieces(item: TextItem) -> Iterator[bytes]:
-    """Yield the text in pieces of whole lines, an empty one at a line that is too long."""
-    rest = b""
-    with damage_described(item.file), item.file.open() as file:
-        while piece := file.read(_PIECE_BYTES):
-            *lines, rest = (rest + piece).rsplit(b"\n", 1)
-            if lines:
-                yield lines[0] + b"\n"
-            elif len(rest) > MAX_LINE:
-                yield b""
-                return
-        if rest:
-            yield rest
-        # After the last row: what changed meanwhile is not one source.
-        item.file.check()
 
 
 def _cut_header(text: bytes, options: TableOptions) -> tuple[bytes | None, bytes]:
@@ -80,7 +60,7 @@ class _PlainText:
     def has(self, text: bytes) -> bool:
         """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
-        breaks = bare is not text and _count(bare, b"\n") != _count(text, b"\n")
+        breaks = bare is not text and count_byte(bare, b"\n") != count_byte(text, b"\n")
         blank = b"\n\n" in text or text[:1] in (b"\r", b"\n")
         if b"\r" in text:
             breaks |= text.count(b"\r") != text.count(b"\r\n")
@@ -89,14 +69,9 @@ class _PlainText:
         return not (blank or breaks or padded or b'"' in bare or b"\0" in text)
 
 
-def _count(text: bytes, byte: bytes) -> int:
-    """Return how often a byte is in text, for one that is often there many times as fast as `bytes.count`."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte[0]))
-
-
 def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
     """Return the columns of plain text as an Arrow table, None if a line has other fields, or is not UTF-8."""
-    n_lines = _count(piece, b"\n") + (piece[-1:] != b"\n")
+    n_lines = count_byte(piece, b"\n") + (piece[-1:] != b"\n")
     arrow = load_arrow("X")
     from pyarrow import csv
 

@@ -137,7 +137,7 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], do
 
 
 def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
-    with damage_described(item.file), item.file.open() as file:
+    with damage_described(item.file), item.open() as file:
         for line, raw in enumerate(_lines(file, item.file.path)):
             if raw.strip():
                 record = json_record(raw)

@@ -140,6 +140,26 @@ class _Recoded(io.RawIOBase):
         super().close()
 
 
+class _FileRange(io.RawIOBase):
+    """The next bytes of a file, and no more."""
+
+    def __init__(self, file: IO[bytes], n_bytes: int) -> None:
+        self._file: Any = file
+        self._left = n_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        n = self._file.readinto(memoryview(into)[: self._left]) or 0
+        self._left -= n
+        return n
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 @dataclass(frozen=True)
 class TextItem:
     """The lines that start in bytes start, ..., stop - 1 of a file (of its decompressed text: all of it)."""
@@ -149,10 +169,20 @@ class TextItem:
     start: int
     stop: int
     weights: NDArray[np.float32] | None = None  # of its lines, where a file has them
+    before: tuple[int, int] | None = None  # lines and rows of its file in front of it, where they are known
 
     def where(self, line: int, lines_before: int = 0) -> str:
         """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
-        return f"{self.file.path}:{lines_before + line + 1}"
+        before = lines_before if self.before is None else self.before[0]
+        return f"{self.file.path}:{before + line + 1}"
+
+    def open(self) -> IO[bytes]:
+        """Open the bytes of an item that starts and stops with a line, decompressed."""
+        file = self.file.open()
+        if not self.file.is_plain or (self.start, self.stop) == (0, self.file.size):
+            return file
+        file.seek(self.start)
+        return cast(IO[bytes], _FileRange(file, self.stop - self.start))
 
     def own(self, options: Any) -> Any:
         """Return the options of a reader of tables with the columns as this file has them."""
@@ -224,9 +254,11 @@ def starts_line(path: str, offset: int) -> bool:
 
 def line_locator(item: TextItem) -> Callable[[int], str]:
     """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
-    plain = item.file.is_plain
+    plain = item.file.is_plain and item.before is None
 
     def locate(line: int) -> str:
+        if item.before is not None:
+            return item.where(line)
         before = lines_before(item.file.path, item.start) if plain else 0
         # a range that starts inside a line begins with the next one
         inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)

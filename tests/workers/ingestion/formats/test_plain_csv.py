@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -13,31 +14,37 @@ from distls.ingestion.request.source_start import source_file
 from distls.workers.ingestion.formats import plain_csv, table_records
 from distls.workers.ingestion.formats.document_records import Refused
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
-from distls.workers.ingestion.parsing.text_blocks import TextItem
+from distls.workers.ingestion.parsing.row_cuts import row_items
 
 pytest.importorskip("pyarrow")
 COLUMNS = ("a", "b")
 
 
-def rows_of(text, header, plain):
-    """Return (line, fields, fault) of the rows of a file, read by Arrow as far as it is plain, or by Python."""
+def rows_of(text, header, plain, n_bytes=2**20):
+    """Return (line, fields, fault) of the rows of a file, read by Arrow as far as it is plain, or by Python.
+
+    The file is read in ranges of about `n_bytes`.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "a.csv"
         path.write_bytes(text)
         if not plain:
             patch.setattr(table_records, "plain_batches", lambda *_: ())
-        patch.setattr(plain_csv, "_PIECE_BYTES", 23)
+        patch.setattr(plain_csv, "PIECE_BYTES", 23)
         options = TableOptions(
             columns=COLUMNS,
             dialect=Dialect(header=header),
             source="csv",
             features=(Feature("b", kind="text"),),
         )
-        item = TextItem(0, source_file(path), 0, len(text))
         found = []
-        for batch, lines, faults in table_records.table_batches(item, options, list(COLUMNS), 3):
-            for row, fields in enumerate(batch.to_pylist()):
-                found.append((int(lines[row]), None if row in faults else fields, faults.get(row)))
+        for item in row_items([source_file(path)], ",", n_bytes):
+            # a line break within a field is no row
+            assert item.before[1] <= item.before[0]
+            for batch, lines, faults in table_records.table_batches(item, options, list(COLUMNS), 3):
+                for row, fields in enumerate(batch.to_pylist()):
+                    line = item.before[0] + int(lines[row])
+                    found.append((line, None if row in faults else fields, faults.get(row)))
         return found
 
 
@@ -67,6 +74,42 @@ def _written(rows, quoting, end="\n"):
 def test_both_read_the_same(text, header, mark):
     content = (mark + text).encode()
     assert rows_of(content, header, True) == rows_of(content, header, False)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(files.filter(str.strip), st.booleans(), st.sampled_from(["", "\ufeff"]), st.booleans())
+@example('a,b\n1,"x\n, ""y\n"""\n2, z \n' * 3, True, "", True)
+@example('1,"2\n' * 9 + '3,4"5\n6,7\n', False, "\ufeff", False)
+@example("1,2\r\n3,4\r\n\r\n5,6\r\n", False, "", True)
+def test_ranges_of_a_file_are_read_as_the_file_is(text, header, mark, plain):
+    content = (mark + text).encode()
+    assert rows_of(content, header, plain, n_bytes=5) == rows_of(content, header, plain)
+
+
+def test_rows_in_front_of_ranges_are_those_that_csv_reads(tmp_path):
+    text = "".join(f'{k},"x\n{"y" * (k % 3)}"\n' for k in range(50))
+    (tmp_path / "a.csv").write_text(text)
+    items = row_items([source_file(tmp_path / "a.csv")], ",", 5)
+    assert len(items) > 20
+    for item in items:
+        before = text[: item.start]
+        assert item.before == (before.count("\n"), len(list(csv.reader(io.StringIO(before)))))
+    assert (items[0].start, items[-1].stop) == (0, len(text))
+    assert all(a.stop == b.start for a, b in itertools.pairwise(items))
+
+
+@pytest.mark.parametrize("field", ['5" pipe', '"a" b'])
+def test_a_file_with_a_doubtful_quote_is_not_cut(tmp_path, field):
+    (tmp_path / "a.csv").write_text("1,2\n" * 50 + f"3,{field}\n" + "1,2\n" * 50)
+    assert len(row_items([source_file(tmp_path / "a.csv")], ",", 20)) == 1
+    # records of JSON are lines, whatever is in them
+    assert len(row_items([source_file(tmp_path / "a.csv")], None, 20)) > 10
+
+
+def test_nothing_is_cut_behind_a_quote_that_is_never_closed(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n" * 50 + '3,"\n' + "1,2\n" * 50)
+    assert 5 < len(items := row_items([source_file(tmp_path / "a.csv")], ",", 20)) < 12
+    assert items[-1].start <= 200
 
 
 def test_wrong_bytes_and_widths_are_refused_at_their_lines():
