@@ -18,8 +18,19 @@ _BATCH_BYTES = 64 * 2**20
 _BATCH_ENTRIES = 2**20  # of a batch whose scores are not kept
 # Features of which a table fits well into memory; of more, those of the batch are looked up.
 _LARGEST_TABLE = 2**25
+# Rows of a tile, whose totals fit into the cache of a core with the weights of a block: half a MiB of 128 classes.
+_TILE_ROWS = 1024
 # A feature with weights for more than one in so many classes of a block is added to all of them, in vectors.
 _FULL_SHARE = 16
+
+
+class _Entries(NamedTuple):
+    """The values of a batch by tiles of rows, and in a tile by features."""
+
+    starts: NDArray[np.int64]  # (n_tiles + 1,)
+    features: NDArray[np.int32]  # (nnz,); their numbers in the batch
+    rows: NDArray[np.int32]  # (nnz,); their numbers in the tile
+    values: NDArray[Any]  # (nnz,)
 
 
 class _Batch(NamedTuple):
@@ -28,9 +39,8 @@ class _Batch(NamedTuple):
     features: NDArray[np.int64]  # increasing
     # the numbers of all features, -1 of those it lacks; None: they are looked up
     places: NDArray[np.int32] | None
-    indptr: NDArray[np.int64]  # (n_rows + 1,)
-    numbers: NDArray[np.int32]  # (nnz,)
-    values: NDArray[Any]  # (nnz,)
+    height: int  # rows of a tile
+    entries: _Entries
 
     @classmethod
     def of(cls, x: Rows, n_features: int) -> _Batch:
@@ -41,12 +51,19 @@ class _Batch(NamedTuple):
             rows, indices = np.nonzero(x.values)
             counts, values = np.bincount(rows, minlength=len(x.values)), x.values[rows, indices]
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        features, numbers = np.unique(indices.astype(np.int64), return_inverse=True)
-        places = None
+        places, height = None, min(_TILE_ROWS, len(indptr) - 1)
         if n_features <= _LARGEST_TABLE:
             places = np.full(n_features, -1, np.int32)
+            places[indices] = 0
+            features = np.flatnonzero(places == 0)
             places[features] = np.arange(len(features), dtype=np.int32)
-        return cls(features, places, indptr, numbers.astype(np.int32), values)
+            numbers = places[indices]
+        else:
+            features, numbers = np.unique(indices.astype(np.int64), return_inverse=True)
+            numbers = numbers.astype(np.int32)
+        return cls(
+            features, places, height, _Entries(*_by_tiles(indptr, numbers, values, len(features), height))
+        )
 
     def find(self, indices: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Return the numbers of features, -1 of those the batch lacks."""
@@ -72,7 +89,7 @@ def block_score_pieces(
         # Every block is read once a batch, which is why batches are large.
         for block in weights.read():
             own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
-            _add_scores(batch.indptr, batch.numbers, batch.values, own, block.first, out)
+            _add_scores(batch.entries, own, block.first, batch.height, out)
         yield rows, out
 
 
@@ -89,10 +106,10 @@ def best_of_blocks(
     step = max(1, n_rows * _BATCH_ENTRIES // max(entries, 1))
     for rows in (slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)):
         batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
-        given = batch.indptr, batch.numbers, batch.values
+        kept = batch.height, start, codes[rows], best[rows]
         for block in _all_classes(weights):
             own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
-            if not _keep_best(*given, own, block.first, start, codes[rows], best[rows]):
+            if not _keep_best(batch.entries, own, block.first, *kept):
                 return None
     return codes, best
 
@@ -136,56 +153,92 @@ def _by_feature(indptr: Any, places: Any, values: Any, n: int) -> Any:
     return starts, classes, weights, slots, table
 
 
+@kernel
+def _by_tiles(indptr: Any, numbers: Any, x: Any, n: int, height: int) -> Any:
+    """Return the values of rows, of `n` features, as `_Entries` of tiles of `height` rows."""
+    n_rows, nnz = len(indptr) - 1, len(numbers)
+    ends = np.zeros(n + 1, np.int64)
+    for j in numbers:
+        ends[j + 1] += 1
+    for j in range(n):
+        ends[j + 1] += ends[j]
+    # by features, and then, in this order, by tiles
+    owners, places = np.empty(nnz, np.int32), np.empty(nnz, np.int64)
+    for i in range(n_rows):
+        for p in range(indptr[i], indptr[i + 1]):
+            q = ends[numbers[p]]
+            owners[q], places[q], ends[numbers[p]] = i, p, q + 1
+    n_tiles = (n_rows + height - 1) // height
+    starts = np.empty(n_tiles + 1, np.int64)
+    for t in range(n_tiles + 1):
+        starts[t] = indptr[min(t * height, n_rows)] - indptr[0]
+    ends = starts.copy()
+    features, rows, values = np.empty(nnz, np.int32), np.empty(nnz, np.int32), np.empty(nnz, x.dtype)
+    for q in range(nnz):
+        i = owners[q]
+        r = ends[i // height]
+        features[r], rows[r], values[r] = numbers[places[q]], i % height, x[places[q]]
+        ends[i // height] = r + 1
+    return starts, features, rows, values
+
+
 @inlined
-def _sum_row(indptr: Any, numbers: Any, x: Any, block: Any, i: int, total: Any) -> None:
-    """Set total[c] to ``sum_j x_ij w_jc`` for row i of the batch and all classes c of the block."""
+def _sum_tile(entries: Any, block: Any, t: int, total: Any) -> None:
+    """Set total[i, c] to ``sum_j x_ij w_jc`` for the rows i of tile t and all classes c of the block."""
     starts, classes, weights, slots, table = block
-    kind, width = total.dtype.type, len(total)
+    kind, width = total.dtype.type, total.shape[1]
     total[:] = kind(0.0)
     # features in order, whatever is full: a class has the sum that it would have alone
-    for p in range(indptr[i], indptr[i + 1]):
-        j, value = numbers[p], kind(x[p])
+    for p in range(entries.starts[t], entries.starts[t + 1]):
+        j, value, own = entries.features[p], kind(entries.values[p]), total[entries.rows[p]]
         if slots[j] >= 0:
             row = table[slots[j]]
             if np.isfinite(value):
                 for c in range(width):
-                    total[c] += row[c] * value
+                    own[c] += row[c] * value
             else:
                 # no NaN of the zeros that stand for no weight
                 for c in range(width):
-                    total[c] += row[c] * value if row[c] != 0 else kind(0.0)
+                    own[c] += row[c] * value if row[c] != 0 else kind(0.0)
         else:
             for q in range(starts[j], starts[j + 1]):
-                total[classes[q]] += weights[q] * value
+                own[classes[q]] += weights[q] * value
 
 
 @kernel
-def _add_scores(indptr: Any, numbers: Any, x: Any, block: Any, first: int, out: Any) -> None:
+def _add_scores(entries: Any, block: Any, first: int, height: int, out: Any) -> None:
     """Add the sums of a block, whose classes begin at `first`, to the scores of all rows of the batch."""
     # Totals of their own: the intercept is added once, and sums do not depend on blocks.
-    total = np.empty(block[4].shape[1], out.dtype)
+    total = np.empty((height, block[4].shape[1]), out.dtype)
     for i in range(len(out)):
-        _sum_row(indptr, numbers, x, block, i, total)
-        for c in range(len(total)):
-            out[i, first + c] += total[c]
+        if i % height == 0:
+            _sum_tile(entries, block, i // height, total)
+        for c in range(total.shape[1]):
+            out[i, first + c] += total[i % height, c]
 
 
 @kernel
 def _keep_best(
-    indptr: Any, numbers: Any, x: Any, block: Any, first: int, intercept: Any, codes: Any, best: Any
+    entries: Any, block: Any, first: int, height: int, intercept: Any, codes: Any, best: Any
 ) -> bool:
     """Keep the largest scores of each row and of the block's classes, with their codes; False if one is not finite.
 
     `codes` and `best` have shape (n_rows, top), the largest first; of equal ones the lower code is kept.
     """
-    total, last = np.empty(block[4].shape[1], best.dtype), best.shape[1] - 1
+    total, last = np.empty((height, block[4].shape[1]), best.dtype), best.shape[1] - 1
     for i in range(len(best)):
-        _sum_row(indptr, numbers, x, block, i, total)
-        for c in range(len(total)):
-            score = intercept[first + c] + total[c]
+        if i % height == 0:
+            _sum_tile(entries, block, i // height, total)
+        own, least, n_better, n_sound = total[i % height], best[i, last], 0, 0
+        for c in range(len(own)):
+            own[c] += intercept[first + c]
             # not np.isfinite, a difference of equals, which is zero where sums may be reordered
-            if not abs(score) < np.inf:
-                return False
+            n_sound += abs(own[c]) < np.inf
+            n_better += own[c] > least
+        if n_sound < len(own):
+            return False
+        for c in range(len(own) if n_better else 0):
+            score = own[c]
             if score <= best[i, last]:
                 continue
             place = last
