@@ -4,7 +4,7 @@
 
 Both need a NumPy before 2, so that PYTHON is an interpreter of their own; `benchmarks.quality.classes --rivals PYTHON`
 calls this file with it. Each is trained as its documentation does, with two threads; a line of JSON for each tells its
-seconds of training and of prediction and its error.
+seconds of training and of prediction, its error and the bytes of its stored model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,24 @@ import scipy.sparse as sp
 THREADS = 2
 
 
+def size_of(folder: str) -> int:
+    """Return the bytes of the files of a folder."""
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
 def napkinxc(train: Any, labels: Any, test: Any) -> Any:
-    """Yield after training, then the predicted classes."""
+    """Yield the bytes of the stored model after training, then the predicted classes."""
     from napkinxc.models import PLT
 
     with tempfile.TemporaryDirectory() as folder:
         model = PLT(folder, seed=0, threads=THREADS)
         model.fit(train, labels.tolist())
-        yield None
+        yield size_of(folder)
         yield np.array([found[0] if found else -1 for found in model.predict(test, top_k=1)])
 
 
 def pecos(train: Any, labels: Any, test: Any) -> Any:
-    """Yield after training, then the predicted classes."""
+    """Yield the bytes of the stored model after training, then the predicted classes."""
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
 
@@ -42,7 +48,9 @@ def pecos(train: Any, labels: Any, test: Any) -> Any:
     embedding = LabelEmbeddingFactory.create(targets, train, method="pifa")
     clusters = Indexer.gen(embedding)
     model = XLinearModel.train(train, targets, C=clusters, threads=THREADS)
-    yield None
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder)
+        yield size_of(folder)
     yield np.asarray(model.predict(test, only_topk=1, threads=THREADS).argmax(axis=1)).ravel()
 
 
@@ -58,7 +66,7 @@ def main() -> None:
     for rival in (napkinxc, pecos):
         started = time.perf_counter()
         steps = rival(train, labels, test)
-        next(steps)
+        size = next(steps)
         trained = time.perf_counter()
         found = next(steps)
         row = {
@@ -66,6 +74,7 @@ def main() -> None:
             "seconds": trained - started,
             "predict_seconds": time.perf_counter() - trained,
             "error": 100 * float(np.mean(found != truth)),
+            "model_bytes": size,
         }
         print(json.dumps(row), flush=True)
 

@@ -80,8 +80,11 @@ def full(place: Path, rows: int | None, limit: str) -> dict[str, Any]:
     tested, seconds, evaluating = command(
         "evaluate", run, f"{data}-test", "--unknown-labels", "count", "--json", *workers[:-1]
     )
-    found = place / "predictions.csv"
-    _, predicting, _ = command("predict", run, f"{data}-test", found, "--top", 5, "--overwrite", *workers)
+    predicted, found = [], place / "predictions.csv"
+    for rows_of in (Path(f"{data}-test"), data):
+        _, took, _ = command("predict", run, rows_of, found, "--top", 5, "--overwrite", *workers)
+        n_rows = distls.open_dataset(rows_of).meta.n_rows
+        predicted.append({"rows": n_rows, "seconds": took, "rows_per_second": n_rows / took})
     peaks = [peak for event in events for peak in event["worker_peaks"].values()]
     files = [path.stat().st_size for path in (run / "model").rglob("*") if path.is_file()]
     return {
@@ -98,8 +101,7 @@ def full(place: Path, rows: int | None, limit: str) -> dict[str, Any]:
         "weights": last["details"]["weights"],
         "model_bytes": sum(files),
         "evaluate_seconds": seconds,
-        "predict_seconds": predicting,
-        "predicted_rows": distls.open_dataset(f"{data}-test").meta.n_rows,
+        "predicted": predicted,
         "error": 100 * json.loads(tested)["error"],
     }
 
