@@ -9,11 +9,10 @@ from typing import Any
 from distls.ingestion.formats.csv_header import Expected, read_heads
 from distls.ingestion.formats.parquet import read_parquet_heads, row_group_items
 from distls.ingestion.formats.tables import TEXT_NAMES, ColumnFinder, listed
-from distls.ingestion.request.source_plan import RANGE_BYTES
+from distls.ingestion.request.source_plan import record_items
 from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
-from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 
@@ -98,7 +97,7 @@ def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Ex
         n_bytes = tuple(item.n_bytes for item in groups)
         return DocumentTable(path, PARQUET_DOCUMENT_READER, tuple(heads[0].kinds), groups, n_bytes)
     head, files, notices = read_heads(files, expected)
-    items = row_items(files, head.dialect.separator, RANGE_BYTES)
+    items = record_items(files, head.dialect.separator)
     reading = {"columns": head.columns, "dialect": head.dialect}
     sizes = tuple(item.stop - item.start for item in items)
     return DocumentTable(path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)

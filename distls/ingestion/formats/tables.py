@@ -10,7 +10,7 @@ from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declare
 from distls.ingestion.request.format_options import TableColumns, label_names, position_of
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import RANGE_BYTES, check_columns, record_facts, shared_options
+from distls.ingestion.request.source_plan import check_columns, record_facts, record_items, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
@@ -19,7 +19,6 @@ from distls.workers.ingestion.formats.table_columns import (
     feature_names,
     first_columns,
 )
-from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
@@ -63,8 +62,8 @@ def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any
     if not read.by_records:
         return table_facts(read)
     separator = None if read.source == "json" else read.dialect.separator
-    items = row_items(files, separator, RANGE_BYTES)
-    return {**table_facts(read), **record_facts(replace(read, source=read.source or "csv"), items)}
+    reading = replace(read, source=read.source or "csv")
+    return {**table_facts(read), **record_facts(reading, record_items(files, separator))}
 
 
 # -- from the options ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, too_many_columns
+from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.record_batch import ReadOptions
@@ -148,6 +149,11 @@ def text_plan(
         identity=[file_identity(file) for file in files],
         **{"labelled": read.labelled, **facts},
     )
+
+
+def record_items(files: Sequence[SourceFile], separator: str | None) -> tuple[TextItem, ...]:
+    """Return the items of text that is read by records; see `row_items`."""
+    return row_items(files, separator, RANGE_BYTES)
 
 
 def record_facts(read: ReadOptions, items: tuple[TextItem, ...]) -> dict[str, Any]:

@@ -72,6 +72,31 @@ def test_each_kind_has_its_features(tmp_path):
     assert data.meta.source["recipe"]["id_column"] == "user_id"
 
 
+@pytest.mark.parametrize("note", ["plain {}", 'two\nlines, "{}"'])
+def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
+    table = frame()
+    table["note"] = [note.format(k) for k in range(N)]
+    path = csv_of(table, tmp_path)
+    wrong = csv_of(table.assign(x=[*table["x"][:-1].astype(str), "1.5.2"]), tmp_path, "b.csv")
+    whole = read(path, tmp_path / "whole", impute="median")
+    with pytest.raises(BadInputError) as of_whole:
+        read(wrong, tmp_path / "wrong", like=tmp_path / "whole")
+    monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 700)
+    ranges = read(path, tmp_path / "ranges", impute="median")
+    assert ranges[0].notices == whole[0].notices
+    assert [*ranges[1]] == [*whole[1]]
+    assert all(np.array_equal(ranges[1][name], whole[1][name]) for name in whole[1])
+    sources, own = (data.origins.read(0) for data in (ranges[2], whole[2]))
+    assert sources.rows.tolist() == own.rows.tolist() == [*range(N)]
+    assert sources.ids.texts() == own.ids.texts() == [str(user) for user in table["user_id"]]
+    # the line of a row is that of the file
+    with pytest.raises(BadInputError) as of_ranges:
+        read(wrong, tmp_path / "wrong-ranges", like=tmp_path / "whole")
+    line = path.read_text().count("\n") - note.count("\n")
+    assert f"b.csv:{line}: " in str(of_ranges.value)
+    assert str(of_ranges.value).partition(";")[0] == str(of_whole.value).partition(";")[0]
+
+
 def test_every_source_gives_the_same_rows(tmp_path):
     table = frame()
     table["tags"] = [value.split("|") for value in table["tags"]]

@@ -108,7 +108,7 @@ def test_fields_of_late_records_are_columns(tmp_path, several):
 
 def test_batches_of_text_have_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(table_records, "_CHUNK_BYTES", 4000)
-    monkeypatch.setattr(plain_csv, "_PIECE_BYTES", 3000)
+    monkeypatch.setattr(plain_csv, "PIECE_BYTES", 3000)
     rows = [{"a": k, "text": "long " * (200 if k % 7 == 0 else 3)} for k in range(300)]
     write_json(tmp_path / "a.jsonl", rows)
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
