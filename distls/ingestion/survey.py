@@ -98,8 +98,9 @@ class _Survey:
         ]
         label = [self.place[self.read.label]] if len(self.read.labels) == 1 and not self.typed else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
-        # words after many numbers: the values before them were not collected
-        late = {c: MOST_GUESSED for c in numbers if c in self.words}
+        # words after many numbers: the values before them were not collected; those of dates are not asked for
+        kinds = {self.place[f.name] for f in self.read.features if f.kind}
+        late = {c: MOST_GUESSED for c in numbers if c in self.words and c not in kinds}
         if late:
             self._add(run("survey-late", late, ()), late)
         self._check_one_header()

@@ -78,11 +78,12 @@ def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
     table["note"] = [note.format(k) for k in range(N)]
     path = csv_of(table, tmp_path)
     wrong = csv_of(table.assign(x=[*table["x"][:-1].astype(str), "1.5.2"]), tmp_path, "b.csv")
-    whole = read(path, tmp_path / "whole", impute="median")
+    options = {"impute": "median", "kind": ["note=text"]}
+    whole = read(path, tmp_path / "whole", **options)
     with pytest.raises(BadInputError) as of_whole:
         read(wrong, tmp_path / "wrong", like=tmp_path / "whole")
     monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 700)
-    ranges = read(path, tmp_path / "ranges", impute="median")
+    ranges = read(path, tmp_path / "ranges", **options)
     assert ranges[0].notices == whole[0].notices
     assert [*ranges[1]] == [*whole[1]]
     assert all(np.array_equal(ranges[1][name], whole[1][name]) for name in whole[1])
