@@ -239,7 +239,9 @@ def _solver_of(data: Dataset, method: str, workers: int) -> Any:
 
 
 def slope(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Fit seconds = fixed + lanes * per_lane, and the exponent of their growth between the ends."""
+    """Fit seconds = fixed + lanes * per_lane, and the exponent of their growth between the ends; NaN of one row."""
+    if len(rows) == 1:
+        return dict.fromkeys(("per_lane", "fixed", "exponent"), math.nan)
     lanes, seconds = (np.array([row[name] for row in rows], float) for name in ("lanes", "seconds"))
     per_lane, fixed = np.polyfit(lanes, seconds, 1)
     first, last = int(np.argmin(lanes)), int(np.argmax(lanes))

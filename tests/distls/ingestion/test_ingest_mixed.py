@@ -78,7 +78,7 @@ def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
     table["note"] = [note.format(k) for k in range(N)]
     path = csv_of(table, tmp_path)
     wrong = csv_of(table.assign(x=[*table["x"][:-1].astype(str), "1.5.2"]), tmp_path, "b.csv")
-    options = {"impute": "median", "kind": ["note=text"]}
+    options = {"impute": "median", "kind": ["note=text"], "id_column": "user_id"}
     whole = read(path, tmp_path / "whole", **options)
     with pytest.raises(BadInputError) as of_whole:
         read(wrong, tmp_path / "wrong", like=tmp_path / "whole")
@@ -89,7 +89,7 @@ def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
     assert all(np.array_equal(ranges[1][name], whole[1][name]) for name in whole[1])
     sources, own = (data.origins.read(0) for data in (ranges[2], whole[2]))
     assert sources.rows.tolist() == own.rows.tolist() == [*range(N)]
-    assert sources.ids.texts() == own.ids.texts() == [str(user) for user in table["user_id"]]
+    assert sources.ids.texts() == own.ids.texts() == table["user_id"].astype(str).tolist()
     # the line of a row is that of the file
     with pytest.raises(BadInputError) as of_ranges:
         read(wrong, tmp_path / "wrong-ranges", like=tmp_path / "whole")

@@ -57,10 +57,12 @@ def _row_cuts(file: SourceFile, separator: str | None, n_bytes: int) -> tuple[tu
     if not file.is_plain or file.size <= n_bytes or len(mark) > 1:
         return whole
     cuts, start, n_lines, n_rows, quoted = [*whole], 0, 0, 0, False
+    has_header = False  # a first line may stand behind blank ones
     for piece in line_pieces(TextItem(0, file, 0, file.size), min(n_bytes, PIECE_BYTES)):
         if not piece:
             return whole
-        due = start >= cuts[-1][0] + n_bytes
+        due = has_header and start >= cuts[-1][0] + n_bytes
+        has_header = has_header or bool(piece.removeprefix(BYTE_ORDER_MARK).strip())
         if due and not quoted:
             cuts.append((start, n_lines, n_rows))
         if separator is None or not (quoted or b'"' in piece):
