@@ -447,7 +447,9 @@ def claims(lab: Lab) -> dict[str, list[Numbers]]:
     steps: list[Numbers] = []
     for passes in (5, 20):
         for start, init in (("zero", {}), ("a pass of sgd", {"init": str(run)})):
-            fitted = lab.fit("gls", data, {"link": "softmax", "alpha": 1e-5, **init}, passes=passes)
+            fitted = lab.fit(
+                "gls", data, {"link": "softmax", "alpha": 1e-5, **init}, passes=passes, eval_every=5
+            )
             row = {"objective": fitted.record["objective"], "error": lab.error(fitted.model, test)}
             steps.append({"system": f"gls from {start}", "passes": passes, **row})
     for row in components + steps:
