@@ -53,7 +53,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
-from distls.workers.ingestion.parsing.rounding_kernels import Rounded
+from distls.workers.ingestion.parsing.rounding_kernels import EqualValues
 from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.row_rules import RowRules
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
@@ -259,7 +259,7 @@ class IngestRun:
 
     # -- stages 2 and 3 ----------------------------------------------------------------------------------
 
-    def _finish(self, survey: Survey, schema: Schema, rounded: Mapping[int, Rounded]) -> IngestReport:
+    def _finish(self, survey: Survey, schema: Schema, rounded: Mapping[int, EqualValues]) -> IngestReport:
         if schema.target in ("class", "multilabel"):
             self.staging.write_array("classes", class_values(schema.classes))
         if self.options.split:

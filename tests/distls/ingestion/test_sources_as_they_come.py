@@ -75,13 +75,15 @@ def trained(folder):
     return folder / "trained"
 
 
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_the_header_of_xmc_files_is_no_row(tmp_path, mark):
-    (tmp_path / "a.txt").write_text(f"{mark}2 7 5\n0,4 0:1\n3 2:3\n")
+@pytest.mark.parametrize(
+    ("header", "width"), [("2 7 5", 7), ("\ufeff2 7 5", 7), ("2 9999999999 9999999999", 3)]
+)
+def test_the_header_of_xmc_files_is_no_row(tmp_path, header, width):
+    (tmp_path / "a.txt").write_text(f"{header}\n0,4 0:1\n3 2:3\n")
     (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
     assert "line 1" in notice
     meta = open_dataset(tmp_path / "d").meta
-    assert (meta.n_rows, meta.n_features) == (2, 7)
+    assert (meta.n_rows, meta.n_features) == (2, width)
 
 
 def saved(folder, name):
