@@ -21,6 +21,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import KEPT, EqualValues
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
 _SHOWN = 20  # columns named in a notice
+_SETS = "sets are labels with commas between them"
 
 
 def dataset_meta(
@@ -76,13 +77,20 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
-def joined_labels(meta: DatasetMeta) -> tuple[str, ...]:
-    """Return a notice of sets whose labels seem to be joined by another mark than commas."""
+def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
+    """Return a notice of sets whose labels seem to be joined by another mark, and of labels joined to a document."""
     from_text = meta.target == "multilabel" and meta.source.get("format") != "memory"
-    marks = ("|", ";") if from_text else ()
+    prefixed = getattr(read, "prefixed", False)
+    marks = (
+        {"|": _SETS, ";": _SETS}
+        if from_text
+        else {",": "a label ends at the first blank"}
+        if prefixed
+        else {}
+    )
     found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
     return tuple(
-        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: sets are labels with commas between them'
+        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: {marks[mark]}'
         for mark, n in found
         if 2 * n > len(meta.classes)
     )
@@ -129,7 +137,7 @@ def digit_notices(
         (
             long,
             "in float64 too, which has whole numbers up to 2^53",
-            lambda values: f"{values.high:.17g}",  # the other was never a number
+            lambda values: _apart(values.high, values.high)[0],  # the other was never a number
             "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
         ),
     )

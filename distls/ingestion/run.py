@@ -381,7 +381,7 @@ class IngestRun:
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
-        notices += joined_labels(meta)
+        notices += joined_labels(meta, self.plan.read)
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:

@@ -87,8 +87,11 @@ def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, EqualValues]:
         # a column that is wide in some chunk is wide
         narrow = len(entries) == len(chunks) and 0 < high - low < _RANGE * max(abs(low), abs(high))
         if narrow or any(entry[3] for entry in entries):
-            both = next(((a, b) for _, a, b, _ in entries if a < b and np.float32(a) == np.float32(b)), None)
-            two = both or (high, float(np.float32(high)))
+            with np.errstate(over="ignore"):  # of float64 they may be beyond float32
+                both = next(
+                    ((a, b) for _, a, b, _ in entries if a < b and np.float32(a) == np.float32(b)), None
+                )
+                two = both or (high, float(np.float32(high)))
             merged[column] = EqualValues(
                 low, high, max(int(entry[3]) for entry in entries), two, both is not None
             )
