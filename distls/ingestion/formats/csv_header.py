@@ -136,8 +136,7 @@ def _lines(start: bytes) -> list[str]:
     """Return the first complete non-empty lines; bytes that are not UTF-8 become surrogates."""
     text = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = text.split("\n", _SAMPLED_LINES)
-    if len(lines) > 1:
-        lines.pop()  # possibly incomplete, or everything after the sample
+    lines = lines[:-1] or lines  # the last is possibly incomplete, or everything after the sample
     return [line.rstrip("\r").replace("\r", " ") for line in lines if line.strip()]
 
 
@@ -303,11 +302,10 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 
 def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> str:
     """Return the decimal mark: a comma if a column has numbers with one, and no other has numbers with a point."""
-    default = "." if known is None else known.decimal
+    found = default = "." if known is None else known.decimal
     if separator == ",":
         # between quotes; they may as well be thousands
         return default if known is not None and known.separator == "," else "."
-    found = default
     for c in range(len(rows[0])):
         values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in MISSING]
         if any(is_number(value) and not is_number(_COMMAS.plain(value)) for value in values):
@@ -352,6 +350,8 @@ def _is_headed_in_part(
     label = expected.label
     if label is None:
         label = next((c for c, field in enumerate(first) if field in LABEL_NAMES), None)
+    while label is not None and -len(first) < label < 0 and not first[label] and not any(below[label]):
+        label -= 1  # behind a last separator is no column
     if label is not None and -len(first) <= label < len(first):
         # labels recur, and the name of their column does not
         field, labels = first[label], below[label]
