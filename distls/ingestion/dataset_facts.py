@@ -17,10 +17,11 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.merged_values import Merged, Values
-from distls.workers.ingestion.parsing.rounding_kernels import KEPT, Rounded
+from distls.workers.ingestion.parsing.rounding_kernels import KEPT, EqualValues
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
 _SHOWN = 20  # columns named in a notice
+_SETS = "sets are labels with commas between them"
 
 
 def dataset_meta(
@@ -76,13 +77,20 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
-def joined_labels(meta: DatasetMeta) -> tuple[str, ...]:
-    """Return a notice of sets whose labels seem to be joined by another mark than commas."""
+def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
+    """Return a notice of sets whose labels seem to be joined by another mark, and of labels joined to a document."""
     from_text = meta.target == "multilabel" and meta.source.get("format") != "memory"
-    marks = ("|", ";") if from_text else ()
+    prefixed = getattr(read, "prefixed", False)
+    marks = (
+        {"|": _SETS, ";": _SETS}
+        if from_text
+        else {",": "a label ends at the first blank"}
+        if prefixed
+        else {}
+    )
     found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
     return tuple(
-        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: sets are labels with commas between them'
+        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: {marks[mark]}'
         for mark, n in found
         if 2 * n > len(meta.classes)
     )
@@ -101,7 +109,7 @@ def code_notices(survey: Survey) -> tuple[str, ...]:
 def digit_notices(
     data: Dataset,
     parts: Sequence[Merged],
-    rounded: Mapping[int, Rounded],
+    rounded: Mapping[int, EqualValues],
     source: Sequence[str],
     centred: bool,
 ) -> list[str]:
@@ -117,29 +125,35 @@ def digit_notices(
         stored[c] if stored else str(c if kept is None else kept[c]): found for c, found in merged.items()
     }
     names = {c: source[c] if source else str(c) for c in rounded}
-    long = [c for c, (*_, level) in rounded.items() if level == 2]
+    long = [c for c, found in rounded.items() if found.level == 2]
     lost = [
         c
-        for c, (_, low, high, _) in rounded.items()
+        for c, (low, high, *_) in rounded.items()
         # centred, all values of one partition were compared; of several each for itself
         if c not in long and not (centred and (names[c] in later or len(parts) == 1 or high - low <= KEPT))
     ]
     remedies = (
-        (lost, "in float32", "--dtype float64 keeps them"),
+        (lost, "in float32", _two_read, "--dtype float64 keeps them"),
         (
             long,
             "in float64 too, which has whole numbers up to 2^53",
+            lambda values: _apart(values.high, values.high)[0],  # the other was never a number
             "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
         ),
     )
     return [
         *(
-            _equal_notice([names[c] for c in sorted(found)], where, f"{rounded[min(found)][2]:.17g}", remedy)
-            for found, where, remedy in remedies
+            _equal_notice([names[c] for c in sorted(found)], where, example(rounded[min(found)]), remedy)
+            for found, where, example, remedy in remedies
             if found
         ),
         *_merged_notices(later),
     ]
+
+
+def _two_read(values: EqualValues) -> str:
+    a, b = _apart(*values.two)
+    return f"{a} and {b}" if values.both else f"{a}, which is read as {b}"
 
 
 def _merged_columns(parts: Sequence[Merged], dtype: str) -> dict[int, Values]:
@@ -178,8 +192,15 @@ def _merged_notices(merged: Mapping[str, Values]) -> list[str]:
 
 def _two(values: Values) -> str:
     (a, _), (b, _) = values
-    digits = 9 if f"{a:.9g}" != f"{b:.9g}" else 17
-    return f"{a:.{digits}g} and {b:.{digits}g}"
+    return " and ".join(_apart(a, b))
+
+
+def _apart(a: float, b: float) -> tuple[str, str]:
+    """Write two numbers with as many digits as tell them apart, whole ones with all of theirs."""
+    if a.is_integer() and b.is_integer() and max(abs(a), abs(b)) < 2.0**63:
+        return f"{a:.0f}", f"{b:.0f}"
+    digits = next((n for n in (9, 15) if f"{a:.{n}g}" != f"{b:.{n}g}"), 17)
+    return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
 def _equal_notice(names: Sequence[str], where: str, example: str, remedy: str) -> str:

@@ -53,7 +53,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
-from distls.workers.ingestion.parsing.rounding_kernels import Rounded
+from distls.workers.ingestion.parsing.rounding_kernels import EqualValues
 from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.row_rules import RowRules
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
@@ -259,7 +259,7 @@ class IngestRun:
 
     # -- stages 2 and 3 ----------------------------------------------------------------------------------
 
-    def _finish(self, survey: Survey, schema: Schema, rounded: Mapping[int, Rounded]) -> IngestReport:
+    def _finish(self, survey: Survey, schema: Schema, rounded: Mapping[int, EqualValues]) -> IngestReport:
         if schema.target in ("class", "multilabel"):
             self.staging.write_array("classes", class_values(schema.classes))
         if self.options.split:
@@ -381,7 +381,7 @@ class IngestRun:
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
-        notices += joined_labels(meta)
+        notices += joined_labels(meta, self.plan.read)
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:

@@ -13,7 +13,7 @@ from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.mixed_columns import MARKED
 from distls.workers.ingestion.formats.table_columns import text_ranges
-from distls.workers.ingestion.parsing.rounding_kernels import Rounded, merge_rounded
+from distls.workers.ingestion.parsing.rounding_kernels import EqualValues, merge_rounded
 from distls.workers.ingestion.records.labels import (
     alike,
     check_one_name,
@@ -93,7 +93,7 @@ class Survey:
         """Sum a count of `Progress` over all items."""
         return sum(summary[count] for summary in self.summaries)
 
-    def rounded(self) -> dict[int, Rounded]:
+    def rounded(self) -> dict[int, EqualValues]:
         """Return the columns in which different values become equal."""
         # of chunks that an earlier version has staged nothing is known
         return merge_rounded([chunk.get("rounded", []) for chunk in self.chunks])

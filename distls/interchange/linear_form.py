@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat
 from distls.serving.fitted_model import FittedModel
-from distls.storage.dataset.feature_names import target_names, unpack_names
+from distls.storage.dataset.feature_names import prediction_names, unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
 from distls.workers.losses.links import BinaryLink, Link
@@ -94,8 +94,7 @@ def output_names(model: FittedModel) -> list[str]:
     """Return the name of each output: class (of two the second), label, column, or ``prediction``, ``prediction_2``."""
     if model.classes:
         return [str(label) for label in model.classes[-len(model.intercept) :]]
-    numbered = ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
-    return target_names(model.source, model.n_outputs) or numbered
+    return prediction_names(model.source, model.n_outputs)
 
 
 def label_threshold(model: FittedModel) -> NDArray[Any]:

@@ -30,7 +30,7 @@ from distls.ingestion.adhoc_dataset import (
 from distls.long_calls import long_call
 from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
-from distls.storage.dataset.feature_names import target_names
+from distls.storage.dataset.feature_names import prediction_names
 from distls.storage.dataset.row_origins import RowOrigins, RowSources
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
@@ -81,9 +81,9 @@ def predict(
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
         sets: a column ``labels``, separated by commas, or a group ``labels``. A regression model gives ``prediction``
-        instead: columns prediction, prediction_2, ..., of several columns of targets prediction_NAME each, or an
-        array of shape (n_rows, n_outputs). ``row`` counts the
-        rows in their order here. Where that is not the order of one source file, ``source_row`` is the number of the
+        instead: columns prediction, prediction_2, ..., of several columns of targets prediction_NAME each (unless a
+        name is a number), or an array of shape (n_rows, n_outputs). ``row`` counts the rows in their order here.
+        Where that is not the order of one source file, ``source_row`` is the number of the
         row in its file, from 0, without header and blank lines, and ``source_file`` the file if there are several;
         the last column is the id, if the data have one, under the name that they have for it (``id`` if another column
         here has that name). In ``.zarr`` ids are UTF-8, ``id_text`` and ``id_ends``.
@@ -254,9 +254,7 @@ def _counted(
 
 def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
     if model.target == "continuous":
-        numbered = ["prediction", *(f"prediction_{i}" for i in range(2, model.n_outputs + 1))]
-        named = [f"prediction_{name}" for name in target_names(model.source, model.n_outputs)]
-        return ["row", *(named or numbered)]
+        return ["row", *prediction_names(model.source, model.n_outputs, "prediction_")]
     sets = ["labels"] if model.target == "multilabel" else []
     header = ["row", *sets, "label", "probability" if proba else "score"]
     return header + [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", header[-1])]

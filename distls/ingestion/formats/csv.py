@@ -25,7 +25,9 @@ from distls.ingestion.request.format_options import (
     SEPARATOR,
     TableColumns,
     TextFile,
+    label_names,
     option,
+    position_of,
 )
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
@@ -177,4 +179,26 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
         notices.append(
             f"no name, and no value in the first rows: {counted(len(empty), 'column')} left out, {listed(empty)}"
         )
+    read = _counted_from_the_last(head.columns, frozenset(empty), read)
     return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)
+
+
+def _counted_from_the_last(columns: Sequence[str], empty: frozenset[str], read: CsvOptions) -> CsvOptions:
+    """Return options that name the columns which they count from the last one that is not left out as empty."""
+    kept = list(columns)
+    while kept and kept[-1] in empty:
+        kept.pop()
+    if len(kept) == len(columns):
+        return read
+
+    def named(column: str | int) -> str | int:
+        place = position_of(column) if column not in columns else None
+        return column if place is None or not -len(kept) <= place < 0 else kept[place]
+
+    asked = {"weight_column": read.weight_column, "id_column": read.id_column}
+    changed: dict[str, Any] = {name: named(column) for name, column in asked.items() if column is not None}
+    several = label_names(read.label_column)
+    if several and several[0] not in columns:
+        own = [named(name) for name in several if name != read.label_column or len(several) == 1]
+        changed["label_column"] = own[0] if len(own) == 1 else own
+    return replace(read, **changed)

@@ -19,6 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
+from distls.workers.ingestion.formats.document_tables import is_open
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,
@@ -135,8 +136,7 @@ def _lines(start: bytes) -> list[str]:
     """Return the first complete non-empty lines; bytes that are not UTF-8 become surrogates."""
     text = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = text.split("\n", _SAMPLED_LINES)
-    if len(lines) > 1:
-        lines.pop()  # possibly incomplete, or everything after the sample
+    lines = lines[:-1] or lines  # the last is possibly incomplete, or everything after the sample
     return [line.rstrip("\r").replace("\r", " ") for line in lines if line.strip()]
 
 
@@ -160,14 +160,11 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     if named:  # Excel's first line, which is no row
         start, expected = start.split(b"\n", 1)[1], replace(expected, separator=named)
     lines = _lines(start)
-    if lines and "\0" in lines[0]:
-        raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}")
-    if not lines:
-        raise BadInputError(f"{path}: no rows")
-    if lines[0].count('"') % 2:
-        raise BadInputError(
-            f"{path}: a quote in its first line is never closed; names of columns cannot have line breaks"
-        )
+    if not lines or "\0" in lines[0]:
+        raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}" if lines else f"{path}: no rows")
+    if is_open(lines[0], (expected.given.separator, *_SEPARATORS)):
+        names = "; names of columns cannot have line breaks" * (expected.given.header != "no")
+        raise BadInputError(f"{path}: a quote in its first line is never closed{names}")
     separator, rows = _separated(lines, path, expected)
     rows, names_rows = _with_whole_header(rows, lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
@@ -305,11 +302,10 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 
 def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> str:
     """Return the decimal mark: a comma if a column has numbers with one, and no other has numbers with a point."""
-    default = "." if known is None else known.decimal
+    found = default = "." if known is None else known.decimal
     if separator == ",":
         # between quotes; they may as well be thousands
         return default if known is not None and known.separator == "," else "."
-    found = default
     for c in range(len(rows[0])):
         values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in MISSING]
         if any(is_number(value) and not is_number(_COMMAS.plain(value)) for value in values):
@@ -354,6 +350,8 @@ def _is_headed_in_part(
     label = expected.label
     if label is None:
         label = next((c for c, field in enumerate(first) if field in LABEL_NAMES), None)
+    while label is not None and -len(first) < label < 0 and not first[label] and not any(below[label]):
+        label -= 1  # behind a last separator is no column
     if label is not None and -len(first) <= label < len(first):
         # labels recur, and the name of their column does not
         field, labels = first[label], below[label]
@@ -376,8 +374,10 @@ def _is_headed_in_part(
 
 
 def _is_name(field: str, values: Sequence[str], dialect: Dialect, recurring: bool = False) -> bool:
-    """Return whether a word is above nothing but numbers, or above `recurring` values."""
+    """Return whether a word is above nothing but numbers, or above `recurring` values, or a number above words."""
     known = [value for value in values if value not in dialect.missing]
+    if is_number(field):  # a year, a place
+        return len(known) >= _FEW_ROWS and all(map(dialect.is_word, known))
     fitting = recurring or (bool(known) and all(is_number(dialect.plain(value)) for value in known))
     return fitting and dialect.is_word(field) and any(map(str.isalpha, field))
 

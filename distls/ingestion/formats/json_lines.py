@@ -36,17 +36,18 @@ class JsonLinesFormat(Format[ParquetOptions]):
     refuses = TABLE_REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Return whether its lines are records with more than a document, its label, weight and id."""
+        """Return whether its lines are records without documents, or with more than one, its label, weight and id."""
         if not start.content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return False
         # data to be scored are what those of training were
         if start.like is not None:
             return is_table(start.like)
-        if start.given & _TABLE_OPTIONS or not asks_for_choice(start.options):
-            return bool(start.given & _TABLE_OPTIONS)
-        if start.given & {"text_column", "weight_column", "id_column"} or start.options.multilabel:
+        if start.given & _TABLE_OPTIONS:
+            return True
+        if "text_column" in start.given or start.options.multilabel:
             return False
-        return _has_more_than_documents(start.content, start.options.unlabelled)
+        chosen = asks_for_choice(start.options) and not start.given & {"weight_column", "id_column"}
+        return _is_table(start.content, start.options.unlabelled, chosen)
 
     def plan(
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
@@ -69,8 +70,8 @@ class JsonLinesFormat(Format[ParquetOptions]):
         return replace(plan, **facts(reading))
 
 
-def _has_more_than_documents(content: bytes, unlabelled: bool) -> bool:
-    """Return whether the first records have fields that are features but for one of documents."""
+def _is_table(content: bytes, unlabelled: bool, chosen: bool) -> bool:
+    """Return whether the first records have no documents or, where that is `chosen`, features beside them."""
     lines = content.split(b"\n")
     records = [json_record(line) for line in itertools.islice(lines[:-1] or lines, 20) if line.strip()]
     found = [record for record in records if isinstance(record, dict)]
@@ -84,6 +85,8 @@ def _has_more_than_documents(content: bytes, unlabelled: bool) -> bool:
     if not others & {*TEXT_NAMES}:
         # documents with another name are named by an option
         return len(others) > 1 or any(samples.kind(name)[0] != "text" for name in others)
+    if not chosen:
+        return False
     # beside documents: numbers, truths, and words that recur
     others -= {next(name for name in TEXT_NAMES if name in others)}
     return any(_is_feature(samples, name) for name in others)

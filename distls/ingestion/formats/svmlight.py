@@ -33,6 +33,7 @@ from distls.ingestion.request.source_plan import (
 from distls.ingestion.request.source_start import source_file, start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_width
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, line_starts
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
@@ -124,7 +125,8 @@ class SvmlightFormat(Format[SvmlightOptions]):
             facts["notices"] = (
                 f"{next(iter(headed))}: line 1 has the numbers of rows, features and labels, and is no row",
             )
-            facts["width"] = max(headed.values())
+            # no row can have features beyond the largest number
+            facts["width"] = max((width for width in headed.values() if width <= MAX_INDEX + 1), default=0)
         facts |= {"weighted": weighted or read.weights is not None, "labelled": not options.unlabelled}
         plan = text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)
         return plan if read.weights is None else _with_weights(plan, source_file(read.weights))

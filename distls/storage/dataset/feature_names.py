@@ -17,6 +17,18 @@ def target_names(source: Mapping[str, Any], n_outputs: int) -> list[str]:
     return [str(name) for name in names] if len(names) == n_outputs > 1 else []
 
 
+def prediction_names(source: Mapping[str, Any], n_outputs: int, prefix: str = "") -> list[str]:
+    """Return the names of the numbers that a model predicts: of its targets, or ``prediction``, ``prediction_2``, ...
+
+    Behind a `prefix` names that are numbers would be taken for places.
+    """
+    numbered = ["prediction", *(f"prediction_{place}" for place in range(2, n_outputs + 1))]
+    names = target_names(source, n_outputs)
+    if prefix and any(name.isdecimal() for name in names):
+        return numbered
+    return [prefix + name for name in names] or numbered
+
+
 def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Return names as ``name_bytes``, uint8 of shape (n_bytes,), and ``name_ends``, int64 of shape (n_names,)."""
     # name k is name_bytes[name_ends[k - 1]:name_ends[k]]; the first starts at 0

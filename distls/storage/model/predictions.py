@@ -28,6 +28,7 @@ _CHUNK_BYTES = 2**20
 
 
 _START_BYTES = 2**16  # of a CSV file that is judged
+_HEADER_BYTES = 2**26  # at most, as far as its header goes on
 # Columns, in their order, and line ends as only we write them; the last has the name that the user's ids have.
 _NUMBER = r'(prediction_[^,"\r\n]+|"prediction_([^"]|"")+")'
 _HEADER = re.compile(
@@ -44,15 +45,22 @@ def are_predictions(path: Place, ids: Collection[str] = ("id",), *, whole: bool 
     """
     if path.is_dir():
         return _is_group(path, whole)
-    start = first_bytes(path, _START_BYTES)
+    size = _START_BYTES
+    while len(start := first_bytes(path, size)) == size < _HEADER_BYTES and not _is_headed(start):
+        size *= 2
     text = start.decode("utf-8", "replace")
     found = _HEADER.match(text)
     if found is None or found["id"] not in (None, *ids):
         return not (whole or start)
     header, *rows = csv.reader(io.StringIO(text, newline=""))
-    if len(start) == _START_BYTES or not whole:
+    if len(start) == size or not whole:
         rows = rows[:-1]  # the last one may be cut
     return all((len(row), row[0]) == (len(header), str(number)) for number, row in enumerate(rows))
+
+
+def _is_headed(start: bytes) -> bool:
+    """Return whether the start of a file has all of its header, if that may be ours."""
+    return not start.startswith((b"row,prediction", b'row,"prediction', b"row,label")) or b"\r\n" in start
 
 
 def _is_group(path: Place, whole: bool) -> bool:

@@ -137,6 +137,7 @@ def test_models_of_earlier_versions_keep_their_categories(tmp_path):
         (["a", "", "y"], NUMBERS, "last"),
         (["0", "1", "2"], [[*row[:2], 3 + int(row[2])] for row in NUMBERS], "last"),
         (["", "0", "1", "y"], [[k, *row] for k, row in enumerate(NUMBERS)], "last"),
+        (["1", "2", "3"], [[f"n{int(row[0]) % 3}", row[1], row[2]] for row in NUMBERS], "last"),
         ([], [[*row[:2], f"c{row[2]}"] for row in NUMBERS], "last"),
         ([], [["u", "1", "c1"], *([*row[:2], f"c{row[2]}"] for row in NUMBERS)], "last"),
         ([], [[f"{k}.5", f"{k}.1", f"s{k // 15}"] for k in range(30)], "last"),

@@ -1,5 +1,6 @@
 """No two different values of a column, and no two labels, become one without a word, whatever the source."""
 
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -63,6 +64,11 @@ def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kin
     (notice,) = ingest(given, tmp_path / "d", **options).notices
     assert "equal in float32" in notice
     assert "--dtype float64" in notice
+    # of one of the two, where only that is known, what it is read as
+    a, b = map(float, re.search(r"such as (\S+)(?: and |, which is read as )(\S+);", notice).groups())
+    assert a != b
+    assert {a, b} < set(SECONDS)
+    assert np.float32(a) == np.float32(b)
     assert ('"c0"' if kind in ("frame", "csv", "parquet") else '"0"') in notice
     assert ingest(given, tmp_path / "wide", **options, dtype="float64").notices == ()
 

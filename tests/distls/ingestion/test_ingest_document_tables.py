@@ -194,6 +194,15 @@ def test_sets_of_labels_of_fasttext(tmp_path):
         ingest(path, tmp_path / "e")
 
 
+def test_labels_of_fasttext_that_are_joined_to_their_documents_are_named(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("__label__A,some words\n__label__B,other words\n")
+    (notice,) = ingest(path, tmp_path / "d", n_features=16).notices
+    assert notice == '2 of 2 labels have "," in them: a label ends at the first blank'
+    path.write_text("__label__A some, words\n__label__B other words\n__label__C,D other words\n")
+    assert ingest(path, tmp_path / "e", n_features=16).notices == ()
+
+
 def test_numbers_before_documents_are_labels(tmp_path):
     lines = "".join(f"{n % 3}\tthis is, in short, document {n}\n" for n in range(20))
     (tmp_path / "a.txt").write_text(lines)

@@ -212,10 +212,10 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("text", "options", "error", "message"),
     [
-        ('{"a": 1, "b": "x"}', {}, BadInputError,
+        ('{"a": 1, "b": "x"}', {"format": "text"}, BadInputError,
          '{a}: no field named label, class, category, intent, target, y, labels; the first record has "a", "b": '
          "name one with --label-column or ingest --unlabelled"),
-        ('{"label": 1, "b": "x"}', {}, BadInputError,
+        ('{"label": 1, "b": "x"}', {"format": "text"}, BadInputError,
          '{a}: no field named text, document, sentence, content, body; the first record has "label", "b": '
          "name one with --text-column"),
         ('{"label": ', {}, BadInputError,

@@ -6,6 +6,7 @@ import pytest
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.testing.formats import read_all
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
@@ -249,3 +250,23 @@ def test_truths_beside_another_label_are_words(tmp_path):
     meta = open_dataset(tmp_path / "test").meta
     found = dict(zip(meta.classes, meta.label_counts, strict=True))
     assert found == {"false": 0, "true": 0, "False": 19, "True": 20, "unknown": 1}
+
+
+def test_intervals_and_periods_are_read_as_their_texts(tmp_path):
+    """Columns of `pandas.cut` and months are categories; what has no such text is named with its type."""
+    frame = pd.DataFrame(
+        {"cut": pd.cut(range(24), 4), "month": pd.period_range("2022-01", periods=24, freq="M")}
+    )
+    frame.loc[3, "cut"] = None
+    frame["y"] = [0, 1] * 12
+    texts = frame.assign(cut=pd.Categorical(frame["cut"].astype(object).map(str, na_action="ignore")))
+    texts["month"] = frame["month"].astype(str)
+    for name, given in (("a", frame), ("b", texts)):
+        ingest(given, tmp_path / name, label_column="y", impute="category", shuffle=False)
+    assert stored(tmp_path / "a")[1:] == stored(tmp_path / "b")[1:]
+    names = open_dataset(tmp_path / "a").feature_names()
+    assert "cut=(5.75, 11.5]" in names
+    a, b = (read_all(tmp_path / name)[0] for name in "ab")
+    assert np.array_equal(a, b)
+    with pytest.raises(BadInputError, match='column "z": of a type that is not read, complex128'):
+        ingest(frame.assign(z=1j), tmp_path / "c", label_column="y")

@@ -387,6 +387,25 @@ def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, wr
         assert next(iter(read(csv_of(names, tmp_path), tmp_path / f"b{k}")[1])) == f"a={name.format(0)}"
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"id_column": "key"}, {"weight_column": "w"}], ids=["plain", "id", "weight"]
+)
+def test_records_without_documents_are_tables(tmp_path, options):
+    """A key that is a text of digits stays one; one word alone is a document without a known name."""
+    rows = [{"key": f"13448001175712604{k}", "w": k + 0.5, "n": k, "y": k % 2} for k in range(10, 22)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, found, data = read(tmp_path / "a.jsonl", tmp_path / "d", **options)
+    assert found["n"].tolist() == list(range(10, 22))
+    assert data.meta.weighted == ("weight_column" in options)
+    keys = [name for name in data.feature_names() if name.startswith("key=")]
+    assert keys == ([] if "id_column" in options else [f"key={row['key']}" for row in rows])
+    (tmp_path / "b.jsonl").write_text(
+        "".join(json.dumps({"say": f"this is a text of {k} words", "y": k % 2}) + "\n" for k in range(9))
+    )
+    with pytest.raises(BadInputError, match="name one with --text-column"):
+        read(tmp_path / "b.jsonl", tmp_path / "e")
+
+
 def test_the_header_of_a_joined_file_is_no_row(tmp_path):
     rows = "".join(f"{k},{'uv'[k % 2]},{k % 2}\n" for k in range(12))
     (tmp_path / "a.csv").write_text(f"\ufeffa,c,y\n{rows}" * 2, encoding="utf-8")

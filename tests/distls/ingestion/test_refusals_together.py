@@ -18,6 +18,7 @@ from distls.testing.formats import read_all
 from distls.workers.ingestion.formats import document_tables, plain_csv, table_records
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import TextItem
+from distls.workers.ingestion.records import reader
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -66,6 +67,39 @@ def test_missing_values_of_all_columns_are_told_at_once(tmp_path, name):
         frame if name == "frame" else path, tmp_path / "d", label_column="y", on_error="skip", **options
     )
     assert (report.rows, report.skipped) == (7, 5)
+
+
+@pytest.mark.parametrize("name", ["kernel.csv", "mixed.csv", "a.jsonl", "a.parquet", "frame"])
+def test_reading_stops_after_many_refused_rows(tmp_path, monkeypatch, name):
+    """What was read is counted exactly; rows that lack a label, which may be left out, stop nothing."""
+    monkeypatch.setattr(reader, "_MOST_REFUSED", 5)
+    rows = [
+        {"a": None if k % 3 == 0 else k + 0.5, "t": f"a text of {k} words", "y": k % 2} for k in range(60)
+    ]
+    frame = pd.DataFrame(rows).drop(columns="t" if name == "kernel.csv" else [])
+    path = tmp_path / name
+
+    def source(frame):
+        if name.endswith(".csv"):
+            frame.to_csv(path, index=False)
+        elif name == "a.parquet":
+            frame.to_parquet(path, index=False)
+        elif name == "a.jsonl":
+            path.write_text(
+                "".join(json.dumps(row) + "\n" for row in frame.astype(object).to_dict("records"))
+            )
+        return frame if name == "frame" else path
+
+    options = {"label_column": "y"} | ({} if name == "kernel.csv" else {"kind": "t=text"})
+    lines = 14 if name == "kernel.csv" else 13  # with the header
+    with pytest.raises(
+        BadInputError, match=r'column "a": .*; 5 of \d+ (lines|rows) read .*, and no more are read'
+    ) as caught:
+        ingest(source(frame.where(frame.notna(), None)), tmp_path / "d", **options)
+    assert f" 5 of {lines} " in str(caught.value) or name == "mixed.csv"
+    frame["a"], frame["y"] = 1.5, [None if k % 4 else "ab"[k % 8 == 0] for k in range(60)]
+    report = ingest(source(frame), tmp_path / "e", drop="unknown", **options)
+    assert (report.rows, report.skipped) == (15, 0)
 
 
 def test_columns_of_another_table_are_told_at_once(tmp_path):

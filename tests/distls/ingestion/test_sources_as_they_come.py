@@ -75,13 +75,59 @@ def trained(folder):
     return folder / "trained"
 
 
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_the_header_of_xmc_files_is_no_row(tmp_path, mark):
-    (tmp_path / "a.txt").write_text(f"{mark}2 7 5\n0,4 0:1\n3 2:3\n")
+@pytest.mark.parametrize(
+    ("header", "width"), [("2 7 5", 7), ("\ufeff2 7 5", 7), ("2 9999999999 9999999999", 3)]
+)
+def test_the_header_of_xmc_files_is_no_row(tmp_path, header, width):
+    (tmp_path / "a.txt").write_text(f"{header}\n0,4 0:1\n3 2:3\n")
     (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
     assert "line 1" in notice
     meta = open_dataset(tmp_path / "d").meta
-    assert (meta.n_rows, meta.n_features) == (2, 7)
+    assert (meta.n_rows, meta.n_features) == (2, width)
+
+
+@pytest.mark.parametrize("header", ["a,b,y\n", "a,b,y,\n", ""])
+def test_the_last_column_is_that_before_a_last_separator(tmp_path, header):
+    (tmp_path / "a.csv").write_text(header + "".join(f"{k},2.5,{k % 2},\n" for k in range(12)))
+    for label in ("last", "-1", "2"):
+        notices = ingest(tmp_path / "a.csv", tmp_path / label, label_column=label).notices
+        assert any("1 column left out" in notice for notice in notices)
+        meta = open_dataset(tmp_path / label).meta
+        assert (meta.classes, meta.n_features) == ([0, 1], 2)
+    ingest(tmp_path / "a.csv", tmp_path / "w", label_column="last", weight_column="-2")
+    assert (open_dataset(tmp_path / "w").meta.weighted, open_dataset(tmp_path / "w").meta.n_features) == (
+        True,
+        1,
+    )
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_quote_within_a_field_of_the_first_line_opens_nothing(tmp_path, separator):
+    """Inches, or an apostrophe of another alphabet."""
+    rows = [['16"', "5", "u"], ['12"', "6", "v"]] * 6
+    (tmp_path / "a.csv").write_text("".join(f"{separator.join(row)}\n" for row in rows))
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="last", header="no")
+    assert open_dataset(tmp_path / "d").feature_names()[:2] == ['0=12"', '0=16"']
+    named = [['width (")', "n", "y"], *rows]
+    (tmp_path / "b.csv").write_text("".join(f"{separator.join(row)}\n" for row in named))
+    ingest(tmp_path / "b.csv", tmp_path / "e", label_column="y")
+    assert open_dataset(tmp_path / "e").feature_names()[0] == 'width (")=12"'
+    for first in (f'n{separator}"name', f'"name{separator}n'):
+        (tmp_path / "c.csv").write_text(f'{first}\nof two lines"{separator}y\n1{separator}2\n')
+        with pytest.raises(BadInputError, match="never closed; names of columns cannot have line breaks"):
+            ingest(tmp_path / "c.csv", tmp_path / "f", label_column="y")
+
+
+@pytest.mark.parametrize(("value", "wider"), [("1" * 60, True), ("3E400", False)])
+def test_values_that_are_too_large_are_named_with_what_reads_them(tmp_path, value, wider):
+    (tmp_path / "a.csv").write_text("v,y\n" + f"{value},0\n5,1\n" * 6)
+    with pytest.raises(BadInputError, match=r"does not fit into float32; .*6 of 13 lines") as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    assert "--kind NAME=category" in str(caught.value)
+    assert ("--dtype float64" in str(caught.value)) == wider
+    kinds = [{"kind": "v=category"}, {"dtype": "float64"}][: 1 + wider]
+    for number, options in enumerate(kinds):
+        ingest(tmp_path / "a.csv", tmp_path / f"{number}", label_column="y", **options)
 
 
 def saved(folder, name):

@@ -89,6 +89,21 @@ def test_a_model_of_several_targets_scores_and_predicts_files(tmp_path):
         distls.evaluate(tmp_path / "m", tmp_path / "one.csv")
 
 
+def test_a_number_behind_prediction_is_a_place(tmp_path):
+    """`prediction_2` is the second output, and not the target that is named so."""
+    frame = make_frame().rename(columns=dict(zip(TARGETS, ["2", "t1"], strict=True)))
+    options = {"method": "gls", "params": {"alpha": 1e-6}, "notify": lambda _: None}
+    for labels, header in (
+        (["2", "t1"], ["row", "prediction", "prediction_2"]),
+        (["b", "t1"], ["row", "prediction_b", "prediction_t1"]),
+    ):
+        model = tmp_path / labels[0]
+        distls.train(frame, model, label_column=labels, **options)
+        distls.predict(model, frame, tmp_path / "p.csv", labelled=True, overwrite=True)
+        assert list(pd.read_csv(tmp_path / "p.csv", nrows=1)) == header
+        assert output_names(distls.load_model(model)) == labels
+
+
 @pytest.mark.parametrize(
     ("labels", "options", "kind", "keyword"),
     [

@@ -16,6 +16,7 @@ from distls.prediction.predict import predict
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.locks import locked
 from distls.storage.model.model import LinearModel, save_model
+from distls.storage.model.predictions import are_predictions
 from distls.training.fitting import fit
 from distls.workers.prediction.predict_task import top_classes
 
@@ -215,6 +216,19 @@ def test_predictions_are_replaced_when_the_new_ones_are_complete(dataset, model,
         fresh.name,
         place.name,
     ]
+
+
+def test_predictions_with_a_long_header_are_replaced(tmp_path):
+    """Of 3,000 named targets the header is longer than what is read of other files."""
+    names = [f"the name of the target with the number, {k}" for k in range(3000)]
+    header = ",".join(["row", *(f'"prediction_{name}"' for name in names)])
+    rows = [f"{row},{','.join(['0.5'] * len(names))}" for row in range(2)]
+    for ending, ours in (("", True), ("\r\n7,mine", False)):
+        (tmp_path / "p.csv").write_text("\r\n".join([header, *rows]) + ending, newline="")
+        assert are_predictions(tmp_path / "p.csv") == ours
+    for start in (header[: 2**17], "row,predictions" * 2**16):  # no header ends
+        (tmp_path / "p.csv").write_text(start, newline="")
+        assert not are_predictions(tmp_path / "p.csv")
 
 
 OTHERS_FILES = {

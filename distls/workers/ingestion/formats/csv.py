@@ -41,6 +41,7 @@ from distls.workers.ingestion.records.messages import (
     NO_NUMBER,
     number_rule,
     quoted,
+    too_large,
 )
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
@@ -233,7 +234,8 @@ class RowReader:
             return MISSING_VALUE
         token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
-            return f"the value does not fit into {'float64' if self.options.float64 else 'float32'}"
+            largest = "float64" if self.options.float64 else "float32"
+            return f"the value does not fit into {largest}{too_large(float(token))}"
         return number_rule(token, "a value", NO_NUMBER)
 
 

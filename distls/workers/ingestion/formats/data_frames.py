@@ -96,7 +96,7 @@ def _as_arrow(column: Any, arrow: Any, where: str) -> Any:
 def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
     """Return a column as an Arrow array or chunked array."""
     try:
-        found = column.to_arrow() if hasattr(column, "to_arrow") else column
+        found = column.to_arrow() if hasattr(column, "to_arrow") else _spans_as_text(column, arrow)
         if not isinstance(found, (arrow.Array, arrow.ChunkedArray)):
             # pandas' NaN becomes a missing value.
             found = arrow.array(found, from_pandas=True)
@@ -107,9 +107,20 @@ def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
             return arrow.array(plain.astype(native), from_pandas=True)
         texts = _mixed_texts(column)
         if texts is None:
-            raise BadInputError(f"{where}: {' '.join(str(error).split())}") from None
+            said = " ".join(str(error).split())
+            raise BadInputError(f"{where}: of a type that is not read, {plain.dtype} ({said})") from None
         found = arrow.array(texts, arrow.string())
     return found
+
+
+def _spans_as_text(column: Any, arrow: Any) -> Any:
+    """Return intervals (of ``pandas.cut``, as categories) and periods as a CSV file has them, others as they are."""
+    dtype = getattr(column, "dtype", None)
+    name = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
+    if not name.startswith(("interval", "period")):
+        return column
+    texts = arrow.array([None if value != value else str(value) for value in column], arrow.string())
+    return texts.dictionary_encode() if name.startswith("interval") else texts
 
 
 def _mixed_texts(column: Any) -> list[str | None] | None:

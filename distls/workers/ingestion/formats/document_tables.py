@@ -3,7 +3,7 @@
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, AnyStr, Generic, TypeVar
 
@@ -125,6 +125,17 @@ def short_lines(text: IO[AnyStr], path: str) -> Iterator[AnyStr]:
         if len(line) == MAX_LINE:
             raise BadInputError(f"{path}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
         yield line
+
+
+def is_open(line: str, separators: Iterable[str | None]) -> bool:
+    """Return whether a quote that opens a field is never closed; one within a field, as of inches, opens nothing."""
+    for separator in {"\0", *(s for s in separators if s and s in line)}:  # the first for a line of one field
+        try:
+            next(csv.reader([line], delimiter=separator, skipinitialspace=True, strict=True), None)
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                return True
+    return False
 
 
 def _csv_rule(error: csv.Error) -> str:

@@ -19,7 +19,7 @@ from distls.workers.ingestion.records.record_batch import Progress, ReadOptions,
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_XMC_HEADER = re.compile(rb"[0-9]+ ([0-9]{1,9}) [0-9]+[ \t]*\r?\n[^\n:]*:")
+_XMC_HEADER = re.compile(rb"[0-9]+ ([0-9]+) [0-9]+[ \t]*\r?\n[^\n:]*:")
 _INDEX = re.compile(rb"[0-9]+\Z")
 
 

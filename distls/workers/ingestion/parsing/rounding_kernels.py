@@ -28,6 +28,16 @@ _NO_KEY = 2**64 - 1
 Rounded = tuple[int, float, float, int]
 
 
+class EqualValues(NamedTuple):
+    """Values of a column that become equal."""
+
+    low: float
+    high: float
+    level: int  # as `Rounded` has it
+    two: tuple[float, float]  # that float32 makes equal
+    both: bool  # are in the column; otherwise the second is what the first is read as
+
+
 class Rounding(NamedTuple):
     """The values that float32 rounds, by column; shapes (n_columns,)."""
 
@@ -66,7 +76,7 @@ def take_rounded(rounding: Rounding) -> list[Rounded]:
     return columns
 
 
-def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, Rounded]:
+def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, EqualValues]:
     """Return of all chunks together the columns in which different values become equal."""
     found: dict[int, list[Rounded]] = {}
     for entry in (entry for chunk in chunks for entry in chunk):
@@ -77,7 +87,14 @@ def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, Rounded]:
         # a column that is wide in some chunk is wide
         narrow = len(entries) == len(chunks) and 0 < high - low < _RANGE * max(abs(low), abs(high))
         if narrow or any(entry[3] for entry in entries):
-            merged[column] = (column, low, high, max(int(entry[3]) for entry in entries))
+            with np.errstate(over="ignore"):  # of float64 they may be beyond float32
+                both = next(
+                    ((a, b) for _, a, b, _ in entries if a < b and np.float32(a) == np.float32(b)), None
+                )
+                two = both or (high, float(np.float32(high)))
+            merged[column] = EqualValues(
+                low, high, max(int(entry[3]) for entry in entries), two, both is not None
+            )
     return merged
 
 

@@ -56,13 +56,14 @@ def _row_cuts(file: SourceFile, separator: str | None, n_bytes: int) -> tuple[tu
     mark = b"," if separator is None else separator.encode()
     if not file.is_plain or file.size <= n_bytes or len(mark) > 1:
         return whole
-    cuts, start, n_lines, n_rows, quoted = [*whole], 0, 0, 0, False
-    has_header = False  # a first line may stand behind blank ones
+    cuts, start, n_lines, n_rows, quoted, blank = [*whole], 0, 0, 0, False, True
     for piece in line_pieces(TextItem(0, file, 0, file.size), min(n_bytes, PIECE_BYTES)):
-        if not piece:
+        # a carriage return alone ends the record where it is no character of a field
+        if not piece or (separator is not None and piece.count(b"\r") != piece.count(b"\r\n")):
             return whole
-        due = has_header and start >= cuts[-1][0] + n_bytes
-        has_header = has_header or bool(piece.removeprefix(BYTE_ORDER_MARK).strip())
+        # the names of columns are in the first range, whatever is before them
+        due = not blank and start >= cuts[-1][0] + n_bytes
+        blank = blank and not piece.removeprefix(BYTE_ORDER_MARK).strip()
         if due and not quoted:
             cuts.append((start, n_lines, n_rows))
         if separator is None or not (quoted or b'"' in piece):
@@ -70,8 +71,7 @@ def _row_cuts(file: SourceFile, separator: str | None, n_bytes: int) -> tuple[tu
         else:
             text = np.frombuffer(piece if start else piece.removeprefix(BYTE_ORDER_MARK), np.uint8)
             quotes, ends = np.flatnonzero(text == ord('"')), np.flatnonzero(text == ord("\n"))
-            # a carriage return alone ends the record where it is no character of a field
-            if piece.count(b"\r") != piece.count(b"\r\n") or not _around_fields(text, quotes, mark, quoted):
+            if not _around_fields(text, quotes, mark, quoted):
                 return whole
             rows = np.flatnonzero(np.searchsorted(quotes, ends) % 2 == quoted)
             if due and quoted and len(rows):

@@ -57,6 +57,12 @@ def number_rule(text: bytes, what: str, remedy: str = "") -> str:
     return f"{what} must be finite"
 
 
+def too_large(value: float) -> str:
+    """Return what helps with a value of a table that is too large for its type."""
+    wider = "--dtype float64 of ingest and train has it, " * math.isfinite(value)
+    return f"; {wider}--kind NAME=category of ingest and train takes codes such as 3E400 for words"
+
+
 def label_rule(token: bytes) -> str:
     """Return why `token` is not a list of labels."""
     if _NAN.fullmatch(token):

@@ -33,6 +33,8 @@ class SourceItem(Protocol):
         """Format the position of a 0-based line (row) of the item, which has `lines_before` in its source."""
 
 
+_MOST_REFUSED = 10_000
+
 ItemT = TypeVar("ItemT", bound=SourceItem)
 OptionsT = TypeVar("OptionsT", bound=ReadOptions)
 
@@ -59,7 +61,11 @@ class Reader(ABC, Generic[ItemT, OptionsT]):
 
 @contextlib.contextmanager
 def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Iterator[None]:
-    """Raise BadInputError at the end for all refused rows of an item together, unless they are to be skipped."""
+    """Raise BadInputError at the end for all refused rows of an item together, unless they are to be skipped.
+
+    The end is that of the item, or `_MOST_REFUSED` rows: so many tell what is wrong, and each costs as much as 40.
+    """
+    progress.stop_after = 0 if skip else _MOST_REFUSED
     try:
         yield
     except BadInputError:
@@ -72,6 +78,7 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
         kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items()]
         more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
         more += f": {', '.join(kinds)}" if len(kinds) > 1 else " for this"
+        more += ", and no more are read" * (not progress.stop_after)
         raise BadInputError(f"{locate(line)}: {reason}{more if progress.skipped > 1 else ''}") from None
 
 

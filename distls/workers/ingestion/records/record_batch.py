@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import RowIds
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
@@ -72,8 +73,10 @@ class Progress:
     dropped: dict[str, int] = field(default_factory=dict)  # rows left out on purpose, by kind
     unlabelled: int | None = None  # refused rows without a label, where they are to be left out
 
+    stop_after = 0  # so many more refused lines, but for those without a label; 0: never
+
     def skip(self, line: int, reason: str) -> None:
-        """Count a refused line, and keep the reason of the first few."""
+        """Count a refused line, and keep the reason of the first few; raise BadInputError where it is one too many."""
         self.skipped += 1
         # Kept until a chunk is staged, since row numbers count refused rows too.
         self.skipped_since.append(line)
@@ -86,6 +89,18 @@ class Progress:
         # A few are enough to see what is wrong.
         if len(self.skipped_first) < REPORTED_LINES:
             self.skipped_first.append((line, reason))
+        if self.stop_after and not lacks_label(reason):
+            self.stop_after -= 1
+            if not self.stop_after:
+                self._stop(line, reason)
+
+    def _stop(self, line: int, reason: str) -> None:
+        """Raise BadInputError for a refused line that is the last to be read."""
+        self.lines = line + 1
+        # lines that lack a label may be left out on purpose, so that they are not what is wrong
+        if all(map(lacks_label, (first for _, first in self.skipped_first))):
+            self.skipped_first.insert(0, (line, reason))
+        raise BadInputError(reason)
 
 
 @dataclass(frozen=True)

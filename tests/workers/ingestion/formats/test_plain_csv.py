@@ -81,7 +81,8 @@ def test_both_read_the_same(text, header, mark):
 @example('a,b\n1,"x\n, ""y\n"""\n2, z \n' * 3, True, "", True)
 @example('1,"2\n' * 9 + '3,4"5\n6,7\n', False, "\ufeff", False)
 @example("1,2\r\n3,4\r\n\r\n5,6\r\n", False, "", True)
-@example("\r\n\n1", True, "\ufeff", False)
+@example("\r\n \n\na,b\n1,2", True, "\ufeff", False)
+@example("1\r\xa0\n,", True, "", False)
 def test_ranges_of_a_file_are_read_as_the_file_is(text, header, mark, plain):
     content = (mark + text).encode()
     assert rows_of(content, header, plain, n_bytes=5) == rows_of(content, header, plain)
