@@ -46,6 +46,33 @@ class _UnfinishedLibrary(JITCodeLibrary):
         self._finalize_dynamic_globals()
         self._finalized = True
 
+    def finalize(self) -> None:
+        """Link nothing: kernels link it and what it calls, once each."""
+        self._finalize_final_module()
+
+    def with_called(self) -> list[Any]:
+        """Return this library and those of what it calls, directly or not."""
+        found = [self]
+        for library in self._linking_libraries:
+            found += library.with_called() if isinstance(library, _UnfinishedLibrary) else [library]
+        return list(dict.fromkeys(found))
+
+
+# Private hook of numba: its passes for what helpers do not have. They change nothing, and cost seconds.
+LEFT_OUT = {
+    "with_lifting",
+    "inline_closure_likes",
+    "rewrite_semantic_constants",
+    "Rewrite dynamic raises",
+    "make_function_op_code_to_jit_function",
+    "inline_inlinables",
+    "find_literally",
+    "literal_unroll",
+    "LiteralPropagation",
+    "nopython_rewrites",
+    "dump_parfor_diagnostics",
+}
+
 
 class _HelperCompiler(Compiler):
     # Private hook of numba: the library is no option, and the flag by which it leaves out machine code is none either.
@@ -56,6 +83,14 @@ class _HelperCompiler(Compiler):
         super().__init__(
             typing, target, _UnfinishedLibrary(target.codegen(), "helper"), args, result, flags, locals
         )
+
+    def define_pipelines(self) -> list[Any]:
+        """Return numba's passes but those."""
+        (passes,) = super().define_pipelines()
+        kept = [each for each in passes.passes if each[0].name() not in LEFT_OUT]
+        passes.passes = list(dict.fromkeys(kept))  # branches are pruned once
+        passes.finalize()
+        return [passes]
 
 
 _OWN = {"nopython": True, "no_cpython_wrapper": True, **UNCOUNTED}
@@ -85,8 +120,14 @@ class HelperDispatcher(CPUDispatcher):
         if _holds_array(cres.signature.return_type):
             raise errors.TypingError(f"{self.py_func.__qualname__} returns an array, which helpers cannot")
         entry = object()  # in place of the address of machine code
-        cres.target_context.insert_user_function(entry, cres.fndesc, [cres.library])
+        cres.target_context.insert_user_function(entry, cres.fndesc, cres.library.with_called())
         self.overloads[tuple(cres.signature.args)] = cres._replace(entry_point=entry)
+
+    # Private hook of numba: constants have types of their own, for each of which it compiles a function once more.
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Return the typing of a call, whose constants are numbers like others."""
+        _, args = self.fold_argument_types(args, kws)
+        return super().get_call_template(tuple(map(types.unliteral, args)), {})
 
     # Private hook of numba: calls from Python with types that are not compiled yet come here; helpers have no others.
     def _compile_for_args(self, *args: Any, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from numba.core import errors
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags
+from numba.core.compiler import Compiler, DefaultPassBuilder, Flags
 from numba.core.registry import CPUDispatcher
 
-from distls.workers.compilation import private_hooks
+from distls.workers.compilation import jit, private_hooks
 
 
 def test_functions_are_told_whether_to_count_references():
@@ -33,6 +34,24 @@ def test_a_compiler_takes_a_library_and_a_flag_against_machine_code():
     names = ["self", "typingctx", "targetctx", "library", "args", "return_type", "flags", "locals"]
     assert list(inspect.signature(Compiler.__init__).parameters) == names
     assert "no_compile" in Flags.options
+
+
+def test_passes_that_helpers_leave_out_are_those_of_a_compiler():
+    state = SimpleNamespace(func_ir=None, flags=Flags())
+    names = {each.name() for each, _ in DefaultPassBuilder.define_nopython_pipeline(state).passes}
+    assert names > private_hooks.LEFT_OUT
+
+
+def test_a_constant_is_a_number_like_others():
+    one = jit.helper(lambda x, n: x + n)
+    assert numba.njit(lambda x: one(x, 1) + one(x, 2) + one(x, len(str(x))))(3) == 13
+    assert len(one.overloads) == 1
+
+
+def test_what_helpers_call_is_linked_once():
+    inner = jit.helper(lambda x: x + 1)
+    outer = jit.helper(lambda x: inner(x) + inner(2 * x))
+    assert numba.njit(lambda x: outer(x) + inner(x))(3) == 15
 
 
 def test_calls_from_python_come_to_compile_for_args():
@@ -61,4 +80,4 @@ def test_events_of_compilations_have_dispatcher_and_arguments():
 def test_these_are_all():
     folder = Path(private_hooks.__file__).parent
     counts = {file.name: file.read_text().count("# Private hook of numba") for file in folder.glob("*.py")}
-    assert {name: count for name, count in counts.items() if count} == {"private_hooks.py": 8}
+    assert {name: count for name, count in counts.items() if count} == {"private_hooks.py": 10}

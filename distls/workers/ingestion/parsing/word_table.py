@@ -27,7 +27,9 @@ class WordTable:
         forms = [(text, value, 0) for text, value in zip(texts, values, strict=True)]
         forms += [(text.replace('"', '""'), value, 1) for text, value, _ in forms if '"' in text]
         encoded = [text.encode() for text, _, _ in forms]
-        while not has_room(self.words, len(encoded), sum(map(len, encoded))):
+        # in Python: compiled for this one call, it would take a tenth of a second
+        is_room = has_room.py_func  # type: ignore[attr-defined]
+        while not is_room(self.words, len(encoded), sum(map(len, encoded))):
             self.grow()
         first = len(self)
         keys = np.array([2 * column + doubled for _, _, doubled in forms], dtype=np.int64)
