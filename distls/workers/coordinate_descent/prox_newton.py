@@ -356,9 +356,15 @@ class ProxNewton:
         tolerance = _PRECISION * step.alpha * min(1.0, judged.gap / max(judged.value, 1e-300))
         for _ in range(_STEPS):
             with columns.task.ledger.in_kernels():
-                minimise(model, penalty, w, shift, slopes, tolerance)
-            # a constant added to a row of weights has no curvature, where the loss ignores it
-            if not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
+                found = minimise(model, penalty, w, shift, slopes, tolerance)
+            # A constant added to a row of weights has no curvature, where the loss ignores it. Turns that did not
+            # suffice follow a direction in which the model has no end, as one of some rows may where columns are
+            # collinear: more would lead farther away.
+            if (
+                not found
+                or not columns.task.recentre
+                or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12
+            ):
                 break
         return w, shift
 

@@ -49,15 +49,16 @@ class Model(NamedTuple):
         return bool(gram_descent(*given, w, shift, slopes, tolerance, passes))
 
 
-def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, tolerance: float) -> None:
+def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, tolerance: float) -> bool:
     """Change weights (n, k), the intercept's change and the gradients (k, m) until no block would move by more.
 
-    By more than `tolerance`, times the curvature of the block; or until the turns are over.
+    By more than `tolerance`, times the curvature of the block; return False where the turns are over before that.
     """
     for _ in range(_TURNS):
         if model.descend(w, shift, slopes, tolerance, _PASSES):
-            return
+            return True
         _step(model, penalty, w, shift, slopes)
+    return False
 
 
 def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array) -> None:
