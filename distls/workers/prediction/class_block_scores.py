@@ -18,8 +18,9 @@ _BATCH_BYTES = 64 * 2**20
 _BATCH_ENTRIES = 2**20  # of a batch whose scores are not kept
 # Features of which a table fits well into memory; of more, those of the batch are looked up.
 _LARGEST_TABLE = 2**25
-# Rows of a tile, whose totals fit into the cache of a core with the weights of a block: half a MiB of 128 classes.
-_TILE_ROWS = 1024
+# Totals of a tile of rows fit into the cache of a core, with the weights of a block: 1,024 rows of 128 classes.
+_TILE_BYTES = 2**19
+_NO_WEIGHTS = 128  # classes of a block that stands for classes without weights
 # A feature with weights for more than one in so many classes of a block is added to all of them, in vectors.
 _FULL_SHARE = 16
 
@@ -43,15 +44,17 @@ class _Batch(NamedTuple):
     entries: _Entries
 
     @classmethod
-    def of(cls, x: Rows, n_features: int) -> _Batch:
+    def of(cls, x: Rows, weights: ClassBlocks) -> _Batch:
         """Number the features of some rows."""
+        n_features, widest = weights.shape[0], max((b.stop - b.first for b in weights.blocks), default=1)
+        fitting = max(1, _TILE_BYTES // (max(widest, _NO_WEIGHTS) * weights.itemsize))
         if isinstance(x, CsrRows):
             indptr, indices, values = x.indptr, x.indices, x.data
         else:
             rows, indices = np.nonzero(x.values)
             counts, values = np.bincount(rows, minlength=len(x.values)), x.values[rows, indices]
             indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        places, height = None, min(_TILE_ROWS, len(indptr) - 1)
+        places, height = None, min(fitting, len(indptr) - 1)
         if n_features <= _LARGEST_TABLE:
             places = np.full(n_features, -1, np.int32)
             places[indices] = 0
@@ -83,7 +86,7 @@ def block_score_pieces(
     step = max(1, _BATCH_BYTES // max(k * weights.itemsize, 1))
     for first in range(0, n_rows, step):
         rows = slice(first, min(first + step, n_rows))
-        batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
+        batch = _Batch.of(slice_rows(x, rows), weights)
         out = np.empty((rows.stop - rows.start, k), weights.dtype)
         out[:] = intercept.astype(weights.dtype)
         # Every block is read once a batch, which is why batches are large.
@@ -105,7 +108,7 @@ def best_of_blocks(
     entries = len(x.data) if isinstance(x, CsrRows) else x.values.size
     step = max(1, n_rows * _BATCH_ENTRIES // max(entries, 1))
     for rows in (slice(first, min(first + step, n_rows)) for first in range(0, n_rows, step)):
-        batch = _Batch.of(slice_rows(x, rows), weights.shape[0])
+        batch = _Batch.of(slice_rows(x, rows), weights)
         kept = batch.height, start, codes[rows], best[rows]
         for block in _all_classes(weights):
             own = _by_feature(block.indptr, batch.find(block.indices), block.values, len(batch.features))
@@ -116,14 +119,18 @@ def best_of_blocks(
 
 def _all_classes(weights: ClassBlocks) -> Iterator[ClassBlock]:
     """Yield the blocks, and of classes that are in none blocks without weights."""
-    stop, none = 0, (np.empty(0, np.uint32), np.empty(0, weights.dtype))
+    stop = 0
     for block in weights.read():
-        if block.first > stop:
-            yield ClassBlock(stop, np.zeros(block.first - stop + 1, np.int64), *none)
+        yield from _without_weights(stop, block.first, weights.dtype)
         yield block
         stop = block.stop
-    if stop < weights.shape[1]:
-        yield ClassBlock(stop, np.zeros(weights.shape[1] - stop + 1, np.int64), *none)
+    yield from _without_weights(stop, weights.shape[1], weights.dtype)
+
+
+def _without_weights(first: int, stop: int, dtype: np.dtype[Any]) -> Iterator[ClassBlock]:
+    none = np.empty(0, np.uint32), np.empty(0, dtype)
+    for start in range(first, stop, _NO_WEIGHTS):
+        yield ClassBlock(start, np.zeros(min(_NO_WEIGHTS, stop - start) + 1, np.int64), *none)
 
 
 @kernel

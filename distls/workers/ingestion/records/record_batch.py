@@ -73,7 +73,8 @@ class Progress:
     dropped: dict[str, int] = field(default_factory=dict)  # rows left out on purpose, by kind
     unlabelled: int | None = None  # refused rows without a label, where they are to be left out
 
-    stop_after = 0  # so many more refused lines, but for those without a label; 0: never
+    # So many more refused lines, but for those without a label; 0: never. No field: it is not stored.
+    stop_after = 0
 
     def skip(self, line: int, reason: str) -> None:
         """Count a refused line, and keep the reason of the first few; raise BadInputError where it is one too many."""
