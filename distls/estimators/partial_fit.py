@@ -20,6 +20,7 @@ from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import Partition
+from distls.workers.stochastic.step_choice import needs_measurement
 
 
 class StreamingEstimator(DatasetEstimator):
@@ -77,6 +78,11 @@ class StreamingEstimator(DatasetEstimator):
             )
         if params.get("alpha") == "path":
             raise ParameterError("alpha='path' needs all rows at once; give partial_fit a number")
+        for name in ("eta0", "tolerance"):
+            if params.get(name) is not None and needs_measurement({name: params[name]}):
+                raise ParameterError(
+                    f"{name}={params[name]} needs all rows at once; leave it out with partial_fit"
+                )
         if params.get("center") == "global":
             raise ParameterError(
                 "center='global' needs all rows at once; use center='running' with partial_fit"

@@ -23,6 +23,7 @@ from distls.methods.stochastic_parameters import (
     DRAWS,
     LANES_AND_ROWS,
     ONE_LANE,
+    TOLERANCE,
     averaging,
     steps_by_schedule,
 )
@@ -171,6 +172,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         *steps_by_schedule(schedule),
         *strengths(0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
+        *((TOLERANCE,) if center else ()),
         fit_intercept("fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
         *ONE_BLOCK,

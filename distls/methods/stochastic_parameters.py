@@ -13,6 +13,7 @@ from distls.methods.parameters import (
     integer,
     lanes,
     number,
+    number_or,
     one_of,
     strengths,
 )
@@ -23,6 +24,8 @@ _ROUND_BYTES = Parameter(
 )
 
 DRAWS = "draws"
+# as in `distls.workers.stochastic.step_choice`, which a list of methods need not load
+SPECTRUM = "spectrum"
 
 
 def _order(value: Any) -> Any:
@@ -108,8 +111,9 @@ def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Paramet
         Parameter(
             "eta0",
             None,
-            number(above=0.0),
-            "initial step size; default: "
+            number_or(number(above=0.0), SPECTRUM),
+            "initial step size, or spectrum: of squared loss, from trace and largest eigenvalue of the Hessian, found "
+            "by at most 20 reads; default: "
             + (
                 "adaptive: sqrt(outputs)/2 (hinge: max(1, rows/10000)^(1/4)/4) times the cube root of lanes, over the "
                 "root of mean |x|^2; else "
@@ -122,6 +126,14 @@ def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Paramet
     )
 
 
+TOLERANCE = Parameter(
+    "tolerance",
+    None,
+    number(above=0.0),
+    "with two-phase steps, in the place of switch: Proposition 2.2's epsilon; the second phase begins after as many "
+    "rows as their mean is expected to need for it, by the moments of the data (three reads)",
+    optional=True,
+)
 _DIVIDES = (
     "L2 strength, greater than 0, as steps are divided by it: the paper's lambda, "
     "of two classes see docs/papers.md"

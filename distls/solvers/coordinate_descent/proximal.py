@@ -28,6 +28,7 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     SparsaSteps,
     diverged,
 )
+from distls.solvers.largest_eigenvalue import COLUMNS, NORM_READS, RESIDUAL, general_basis, leading_eigenvalue
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks, predictor_of
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
@@ -51,8 +52,6 @@ Array = NDArray[np.float64]
 
 _NORM, _START, _STEPS = "norm", "start", "steps"
 
-# The norm of Sigma: columns of the subspace, the relative residual that ends its iteration, and the reads that do.
-_COLUMNS, _RESIDUAL, _NORM_READS = 4, 0.01, 20
 # L starts at its bound divided by this, where it is searched for.
 _START_SHARE = 64.0
 
@@ -92,7 +91,7 @@ class Proximal(Solver[ProximalState]):
         # FISTA and SpaRSA work on float64 weights in the driver, whatever the type of the data.
         one = 8 * k * (n_features + self._first)
         # scores of a row; those of the subspace are beside the scores of one point
-        columns = max(self.points * k, k + _COLUMNS * self._constant)
+        columns = max(self.points * k, k + COLUMNS * self._constant)
         work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
         ranking = threshold_bytes(k) if self.problem.ranks else 0
         return BlockReader(
@@ -133,7 +132,7 @@ class Proximal(Solver[ProximalState]):
         state = ProximalState(point=theta, base=theta, candidate=theta, lipschitz=self._lipschitz())
         # The constant step needs a bound of L before the first step: reads for the norm of Sigma come first.
         if self._constant and self.params["lipschitz"] in (None, "norm"):
-            return replace(state, stage=_NORM, vectors=_general_basis(len(theta)))
+            return replace(state, stage=_NORM, vectors=general_basis(len(theta)))
         return state
 
     def _lipschitz(self) -> float:
@@ -201,15 +200,10 @@ class Proximal(Solver[ProximalState]):
         product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
             return diverged(state), "diverged"
-        # Rayleigh-Ritz: the projection onto a subspace gives estimates of the leading eigenvalues from one product.
-        values, rotation = np.linalg.eigh(state.vectors.T @ product)
-        leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
-        # The residual of the leading pair bounds the error of its eigenvalue, because Sigma is symmetric.
-        residual = float(np.sqrt(leading @ leading))
-        # an eigenvalue of Sigma lies within the residual of the estimate
-        state = replace(state, lipschitz=self._sharp * (float(values[-1]) + residual))
+        largest, residual = leading_eigenvalue(state.vectors, product)
+        state = replace(state, lipschitz=self._sharp * (largest + residual))
         # Where the reads run out, the estimate plus its residual has to do.
-        if residual > _RESIDUAL * values[-1] and state.round < _NORM_READS:
+        if residual > RESIDUAL * largest and state.round < NORM_READS:
             return replace(state, vectors=np.linalg.qr(product)[0]), "norm"
         return replace(state, stage=_START, vectors=NONE.copy()), "norm"
 
@@ -264,12 +258,3 @@ class Sparsa(Proximal):
     """The solver of `sparsa`."""
 
     steps_type = SparsaSteps
-
-
-def _general_basis(m: int) -> Array:
-    """Return orthonormal columns in general position, always the same."""
-    # A fixed basis instead of a random one: the bound, and so every step, is the same in every fit.
-    waves = np.cos(np.outer(np.arange(1.0, m + 1.0), np.sqrt(np.arange(2.0, 2.0 + min(_COLUMNS, m)))))
-    waves[:, 0] = 1.0  # not orthogonal to the leading direction of rows that are not negative
-    with single_threaded_blas():
-        return np.asarray(np.linalg.qr(waves)[0])

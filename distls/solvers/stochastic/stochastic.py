@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution.batch import Wanted, mapped, reduced, run_alone
+from distls.execution.batch import Wanted, reduced, run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Footprint, Plan, make_plan
@@ -25,10 +25,12 @@ from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
+from distls.solvers.stochastic.measured_steps import Measurement, given_by, measured_steps, told
 from distls.solvers.stochastic.problem_stats import stats_of_problem
 from distls.solvers.stochastic.stochastic_state import StochasticState
+from distls.solvers.stochastic.trials import try_candidates
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.errors import ParameterError
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.evaluation.score_task import joint_gradient_bytes
 from distls.workers.features.design import PIECE_ROWS
@@ -37,7 +39,6 @@ from distls.workers.rounds.averaging import add_scaled
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.rounds.task import Call, Needs, ReadTogether
-from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.lane_task import (
     DRAWS,
     LaneResult,
@@ -46,10 +47,9 @@ from distls.workers.stochastic.lane_task import (
     MeanTask,
     StochasticTask,
     TrainTask,
-    Trial,
     TrialTask,
 )
-from distls.workers.stochastic.step_choice import ChooseSteps, StepChoice, trial_rows
+from distls.workers.stochastic.step_choice import ChooseSteps, StepChoice, needs_measurement
 from distls.workers.stochastic.update import Arrays, Update
 
 T = TypeVar("T", bound=StochasticTask)
@@ -79,14 +79,17 @@ class Stochastic(Solver[StochasticState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
-        if self._block and params.get("center") == "global":
+        self._measures = needs_measurement(params)
+        if self._block and (self._measures or params.get("center") == "global"):
             raise ParameterError(
-                f"features={params['features']}: the mean of all generated rows is not known; use center=running"
+                f"features={params['features']}: moments of all generated rows are not known; leave out "
+                "eta0=spectrum and tolerance, and use center=running"
             )
         self.generates = self._block is not None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         stats = stats_of_problem(problem, self._block.width if self._block else None)
-        self.steps = steps(stats, params, n_lanes, warm=self._initial is not None)
+        self._choose = partial(steps, stats, n_lanes=n_lanes, warm=self._initial is not None)
+        self.steps = self._choose(params)
         self.parts, self.longest = self._parts()
         rows = sample_size(dataset, n_lanes * self.parts)
         # A single lane is not averaged, so there is nothing to compare before and after.
@@ -227,11 +230,16 @@ class Stochastic(Solver[StochasticState]):
         # A fixed mean has to be known before the first step.
         if not state.round and self.steps.default.needs_mean:
             state = replace(state, lane=await self._with_mean(state.lane))
+        if self._measures and not state.measured:
+            sums = await self._mean_sums()
+            state = replace(state, measured=await Wanted(partial(self._measured, sums)))
+            details = {"measured": state.measured}
+        steps = self._steps_of(state)
         # Trials start from the state itself, so that a warm start is tried where it will be used.
-        if state.chosen is None and self.steps.candidates:
-            trial = self._task(TrialTask, state, self.steps.default)
-            chosen, tried = await try_candidates(self.steps, trial, state.lane, self.problem)
-            state, details = replace(state, chosen=chosen), {"tried": tried}
+        if state.chosen is None and steps.candidates:
+            trial = self._task(TrialTask, state, steps.default)
+            chosen, tried = await try_candidates(steps, trial, state.lane, self.problem)
+            state, details = replace(state, chosen=chosen), {**(details or {}), "tried": tried}
         task = self._task(TrainTask, state, self._update(state))
         starts = self._lane_starts(state)
         result: LaneResult = await reduced(task, starts, merge=task.merge, shared=state.lane)
@@ -239,10 +247,22 @@ class Stochastic(Solver[StochasticState]):
         blocks = [block for start in starts for block in start.lane.blocks]
         result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
-        return following, replace(self._report(result, task), details=details)
+        notes = [told(state.measured)] if state.measured else None
+        return following, replace(self._report(result, task), details=details, notes=notes)
+
+    def _steps_of(self, state: StochasticState) -> StepChoice:
+        if not state.measured:
+            return self.steps
+        return self._choose({**self.params, "tolerance": None, **given_by(state.measured)})
 
     def _update(self, state: StochasticState) -> Update:
-        return self.steps.default if state.chosen is None else self.steps.candidates[state.chosen].update
+        steps = self._steps_of(state)
+        return steps.default if state.chosen is None else steps.candidates[state.chosen].update
+
+    def _measured(self, sums: MeanSums, executor: Executor) -> dict[str, float]:
+        lanes, memory = len(self.lanes), self._memory
+        found = Measurement(self.problem, sums, executor, lanes=lanes, memory=memory)
+        return measured_steps(found, self.steps.default, self.params, lanes)
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
         """Fit the feature map: principal components, bandwidth, filters."""
@@ -268,11 +288,15 @@ class Stochastic(Solver[StochasticState]):
         )
 
     async def _with_mean(self, lane: Arrays) -> Arrays:
-        """Return the arrays with the mean of all rows and targets, which costs a read."""
+        """Return the arrays with the mean of all rows and targets."""
+        sums = await self._mean_sums()
+        return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
+
+    def _mean_sums(self) -> Wanted[MeanSums]:
+        """Return what to await for the means of rows and targets: a read."""
         task = self._task(MeanTask, StochasticState(), self.steps.default)
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
-        sums: MeanSums = await reduced(task, lanes, merge=task.merge, shared=self.problem.shape)
-        return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
+        return reduced(task, lanes, merge=task.merge, shared=self.problem.shape)
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
         parts = range(state.part, self._end(state))
@@ -368,30 +392,3 @@ def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
     return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0
-
-
-async def try_candidates(
-    steps: StepChoice, task: TrialTask, start: Arrays, problem: Problem
-) -> tuple[int, dict[str, Any]]:
-    """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
-
-    The details, JSON values, are the objectives, the chosen setting and the number of rows. Raises DistlsError if no
-    candidate stays finite.
-    """
-    candidates, table = steps.candidates, problem.dataset.table
-    wanted = trial_rows(problem.dataset.meta.n_rows, same=steps.same_rows)
-    # The order of partitions is drawn from the seed, so the same trial comes out on any number of workers.
-    order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
-    # partitions with rows enough to learn from, and as many to judge by
-    enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
-    blocks = tuple(int(block) for block in order[:enough])
-    trials = [Trial(candidate.on_trial, blocks, wanted, steps.same_rows) for candidate in candidates]
-    # Trials are independent, and each is one lane: their objectives do not depend on the executor.
-    objectives = await mapped(task, trials, shared=start)
-    # The first of equal ones, so candidates are ordered with care.
-    best = int(np.argmin([value * each.handicap for value, each in zip(objectives, candidates, strict=True)]))
-    if not np.isfinite(objectives[best]):
-        tried = "; ".join(str(candidate) for candidate in candidates)
-        raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
-    table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
-    return best, {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}

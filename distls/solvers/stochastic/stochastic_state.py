@@ -23,6 +23,8 @@ class StochasticState(DesignState):
     interval: int = 1
     # Which candidate was chosen by trial; None where there was nothing to choose, or not yet
     chosen: int | None = None
+    # `eta0` and `switch` where they follow from the rows, with what they were made from
+    measured: dict[str, float] = field(default_factory=dict)
     # Sum over the current averaging window of (mean iterate of a round) * (its steps); empty
     # without averaging
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))

@@ -185,6 +185,13 @@ def column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int)
     return np.asarray(np.bincount(block.indices, per_value, n_columns), np.float64)
 
 
+def weighted_square(block: Rows, weight: NDArray[np.float64]) -> float:
+    """Return ``sum_i s_i |x_i|^2``, in float64."""
+    if isinstance(block, DenseRows):
+        return float(weight @ np.einsum("ij,ij->i", block.values, block.values, dtype=np.float64))
+    return float(np.square(block.data, dtype=np.float64) @ np.repeat(weight, np.diff(block.indptr)))
+
+
 def exact_column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int) -> NDArray[np.float64]:
     """Return the same with dense rows in float64 from the start, some at a time so that the copies stay small."""
     if not isinstance(block, DenseRows):

@@ -27,7 +27,12 @@ from distls.workers.stochastic.constrained_sgd_kernels import (
     constrained_block,
     fold,
 )
-from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule
+from distls.workers.stochastic.step_choice import (
+    ProblemStats,
+    StepChoice,
+    choose_by_schedule,
+    refuse_spectrum,
+)
 from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import Arrays, KernelLearner, Model, ScheduleUpdate
 
@@ -105,6 +110,10 @@ class ConstrainedUpdate(ScheduleUpdate):
         """Whether the mean is fixed, that of all rows."""
         return not self.running
 
+    @property
+    def meets_mean(self) -> bool:
+        return self.mode == "project"
+
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the mean row, the mean target, and their mass."""
         return np.zeros(shape[0]), np.zeros(shape[1]), np.zeros(1)
@@ -159,6 +168,7 @@ def constrained_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int,
 def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     """Return steps of `sgd` on centred rows; raise ParameterError without the squared loss or an intercept."""
     center = params["center"]
+    refuse_spectrum(params, f"center={center}")
     if not loss_named(stats.loss).quadratic:
         suitable = " or ".join(f"loss={name}" for name in losses_with(quadratic=True))
         raise ParameterError(f"center={center}: for {suitable} only, here it is {stats.loss}")

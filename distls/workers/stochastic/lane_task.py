@@ -16,7 +16,7 @@ from distls.storage.rows import CsrRows, Partition, concatenate_rows, n_rows_of,
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
-from distls.workers.linear_algebra.gram import exact_column_sums
+from distls.workers.linear_algebra.gram import exact_column_sums, weighted_square
 from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.averaging import merge_mean
@@ -262,10 +262,12 @@ def _as_kernels_take(y: Any) -> Any:
 
 @dataclass
 class MeanSums:
-    """Weighted sums of rows, shape (n_features,), of targets, shape (k,), and of their weights."""
+    """Weighted sums of rows, shape (n_features,), of targets, shape (k,), of their squares, and of the weights."""
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
+    x_square: float  # of |x|^2
+    y_square: NDArray[np.float64]
     weight: float
 
 
@@ -275,19 +277,22 @@ class MeanTask(StochasticTask):
     shares_reads = False
 
     def start(self) -> None:
-        self.total = MeanSums(np.zeros(self.shared[0]), np.zeros(self.shared[1]), 0.0)
+        d, k = self.shared
+        self.total = MeanSums(np.zeros(d), np.zeros(k), 0.0, np.zeros(k), 0.0)
 
     def add(self, index: int, part: Partition) -> None:
         sums, given = self.total, row_weights(part, self.class_weight)
         weight = given if len(given) else np.ones(n_rows_of(part.x))
         # An exact sum: the fixed mean is the same whatever the lanes, to the last bit.
         sums.x += exact_column_sums(part.x, weight, len(sums.x))
+        sums.x_square += weighted_square(part.x, weight)
         if not is_codes(part.y):
-            sums.y += weight @ part.y
+            y, squares = weight @ part.y, weight @ np.square(part.y, dtype=np.float64)
         elif len(sums.y) == 1:  # of two classes -1 and 1
-            sums.y += weight @ np.where(part.y == 1, 1.0, -1.0)
+            y, squares = weight @ np.where(part.y == 1, 1.0, -1.0), weight.sum()
         else:  # indicators are counted, weighted, without being made
-            sums.y += np.bincount(part.y, weight, minlength=len(sums.y))
+            y = squares = np.bincount(part.y, weight, minlength=len(sums.y))
+        sums.y, sums.y_square = sums.y + y, sums.y_square + squares
         sums.weight += float(weight.sum())
 
 

@@ -39,7 +39,13 @@ from distls.workers.stochastic.sgd_together import (
     fits_side_by_side,
     side_by_side_bytes,
 )
-from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule, refuse_params
+from distls.workers.stochastic.step_choice import (
+    ProblemStats,
+    StepChoice,
+    choose_by_schedule,
+    refuse_params,
+    refuse_spectrum,
+)
 from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import (
     LEAST_JOINT,
@@ -263,6 +269,7 @@ def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm
     if schedule == "adaptive":
         # Options that AdaGrad's kernel does not have are refused, not ignored.
         refuse_params(params, {**plain, "switch": None, "center": "none"}, "schedule=adaptive")
+        refuse_spectrum(params, "schedule=adaptive")
         return adagrad_steps(stats, params, n_lanes, warm=warm)
     if center != "none":
         refuse_params(params, plain, f"center={center}")

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 from distls.workers.stochastic.step_sizes import POWERS
 from distls.workers.stochastic.update import ScheduleUpdate, Update
+
+SPECTRUM = "spectrum"  # `eta0` that follows from the eigenvalues of the Hessian
 
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
 _TRIAL_SHARE = 10
@@ -91,6 +94,17 @@ def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -
             raise ParameterError(f"{name}={params[name]}: not with {because}; leave it out")
 
 
+def refuse_spectrum(params: dict[str, Any], because: str) -> None:
+    """Raise ParameterError if `eta0` is to follow from the spectrum."""
+    if params["eta0"] == SPECTRUM:
+        raise ParameterError(f"eta0={SPECTRUM}: not with {because}; leave it out")
+
+
+def needs_measurement(params: dict[str, Any]) -> bool:
+    """Return whether steps follow from reads of all rows before the first one."""
+    return params.get("eta0") == SPECTRUM or params.get("tolerance") is not None
+
+
 def choose_by_schedule(
     update: ScheduleUpdate, stats: ProblemStats, params: dict[str, Any], n_lanes: int
 ) -> StepChoice:
@@ -98,7 +112,19 @@ def choose_by_schedule(
 
     Raises ParameterError if steps of that size would erase the weights.
     """
-    schedule, given = params["schedule"], params["eta0"]
+    schedule, given, tolerance = params["schedule"], params["eta0"], params.get("tolerance")
+    if not loss_named(stats.loss).quadratic:
+        refuse_spectrum(params, f"loss={stats.loss}")
+    if tolerance is not None:
+        if schedule != "two-phase":
+            raise ParameterError(f"tolerance={tolerance}: of schedule=two-phase only; leave it out")
+        refuse_params(params, {"switch": None, "center": "running"}, f"tolerance={tolerance}")
+        if not stats.fit_intercept:
+            raise ParameterError(
+                f"tolerance={tolerance}: no mean point binds models without intercept; set fit_intercept=true"
+            )
+    if given == SPECTRUM:  # not measured yet
+        given = None
     # 1 - alpha eta0 <= 0 would erase or invert the weights in one step.
     if given and stats.alpha * given >= 1.0:
         raise ParameterError(

@@ -123,6 +123,11 @@ class Update(ABC):
         """Whether `with_mean` must be given the mean of all rows before the first round."""
         return False
 
+    @property
+    def meets_mean(self) -> bool:
+        """Whether all models pass through the mean point."""
+        return False
+
     def zeros(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the arrays of zero weights; `shape` is that of the model's weights."""
         # The intercept is float64 in all methods: it is a sum over all rows.
