@@ -66,6 +66,14 @@ def loss_form(loss: str, target: str, n_classes: int, *, calibrated: bool = Fals
     return BinaryShare.name if calibrated else form.name
 
 
+def two_column_step(loss: str, form: str) -> float:
+    """Return L at which the one column of a `loss_form` moves as the two of the loss do at L = 1.
+
+    Where both have one loss, as with the softmax, each moves and their difference twice as far.
+    """
+    return 1.0 if form == loss or loss_named(loss).separable else 0.5
+
+
 def output_count(loss: str, n_classes: int, n_targets: int) -> int:
     """Return the number of columns of weights, from the `loss_form`."""
     return 1 if loss_named(loss).one_output else n_classes or n_targets

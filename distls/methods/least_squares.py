@@ -49,8 +49,8 @@ _GLS = (
         "lipschitz",
         None,
         number_or(number(above=0.0), "adaptive", "sharp", "paper"),
-        "L: sharp (1/2 softmax, 1/4 logit), paper (1), an initial value, or adaptive (default): starts at "
-        "sharp/8; below sharp it is raised when needed",
+        "L: sharp (1/2 softmax, 1/4 logit), paper (1; 1/2 of two classes with the softmax, in one column), "
+        "an initial value, or adaptive (default): starts at sharp/8; below sharp it is raised when needed",
     ),
     Parameter(
         "accelerate",

@@ -14,7 +14,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
 from distls.execution.row_reads import reduce_rows
 from distls.methods.coordinate_descent import PRINTED_LIPSCHITZ
-from distls.problem import Problem
+from distls.problem import Problem, loss_of, two_column_step
 from distls.solvers.solver import RoundReport, State
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import DistlsError
@@ -100,7 +100,9 @@ class RoundSetting:
         """Return the step rule of blocks."""
         constant, loss, k = self.params["step"] == "constant", loss_named(problem.loss), problem.shape[1]
         loose = 1.0
-        if self.as_printed and problem.loss in PRINTED_LIPSCHITZ:
+        if self.as_printed and not constant:
+            loose = two_column_step(loss_of(self.params), problem.loss)
+        elif self.as_printed and problem.loss in PRINTED_LIPSCHITZ:
             loose = PRINTED_LIPSCHITZ[problem.loss](k) / loss.lipschitz(k)
         scale = 1.0 / problem.dataset.meta.n_rows
         # a refit has squares for its penalty, of which Eq. 9 says nothing

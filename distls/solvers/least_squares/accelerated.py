@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.problem import loss_of, two_column_step
 from distls.solvers.least_squares.alpha_grid import grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
@@ -39,12 +40,12 @@ _NEARER = 12
 _START = 8.0  # L starts at the sharp bound divided by this, by default
 
 
-def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float]:
-    """Return the initial L, and the bound from which on the objective cannot increase."""
+def lipschitz_bounds(loss: str, given: str | float | None, printed: float = 1.0) -> tuple[float, float]:
+    """Return the initial L, that of the paper `printed`, and the bound from which on the objective cannot increase."""
     # L Sigma is above every Hessian from here on, for any number of outputs (footnote 3 for the softmax)
     sharp = loss_named(loss).lipschitz(2)
     first = sharp / _START if math.isfinite(sharp) else 1.0
-    named = {None: first, "adaptive": first, "sharp": sharp, "paper": 1.0}
+    named = {None: first, "adaptive": first, "sharp": sharp, "paper": printed}
     return float(given if isinstance(given, float | int) else named[given]), sharp
 
 
@@ -56,7 +57,11 @@ class Accelerated(GlsPasses, Solver[GlsState]):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._accelerated = self.params["accelerate"] != "none"
-        self._start, self._safe = lipschitz_bounds(self.problem.loss, self.params["lipschitz"])
+        self._start, self._safe = lipschitz_bounds(
+            self.problem.loss,
+            self.params["lipschitz"],
+            two_column_step(loss_of(self.params), self.problem.loss),
+        )
         self._metric_now: Metric | None = None
 
     def init(self) -> GlsState:

@@ -56,7 +56,7 @@ class Step(NamedTuple):
     rho: float  # `l1_ratio`
     scale: float  # 1 / sum_i s_i
     constant: bool  # L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun)
-    loose: float = 1.0  # K_j over the sharp one
+    loose: float = 1.0  # printed L over the sharp K_j or max h_j
     printed: bool = False  # the violation is that of Eq. 9 where W_j != 0 too
 
 
@@ -247,10 +247,10 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
             if _stays_zero(penalty, v, step, d[:k], idle, j, below):
                 continue
         if step.constant:
-            lipschitz = _constant(loss, indices, data, start, stop, k, weight) * step.loose
+            lipschitz = _constant(loss, indices, data, start, stop, k, weight)
         else:
             lipschitz = _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch)
-        lipschitz = max(lipschitz, _EPSILON / step.scale)
+        lipschitz = max(step.loose * lipschitz, _EPSILON / step.scale)
         for r in range(k):
             v[r] = w[j, r] - g[r] / lipschitz
         # In sums over rows: alpha / L of the means is alpha / (scale L).

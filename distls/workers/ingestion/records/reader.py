@@ -63,7 +63,7 @@ class Reader(ABC, Generic[ItemT, OptionsT]):
 def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Iterator[None]:
     """Raise BadInputError at the end for all refused rows of an item together, unless they are to be skipped.
 
-    The end is that of the item, or `_MOST_REFUSED` rows: so many tell what is wrong, and each costs as much as 40 others.
+    The end is that of the item, or `_MOST_REFUSED` rows: so many tell what is wrong, and one takes as long as 40.
     """
     progress.stop_after = 0 if skip else _MOST_REFUSED
     try:
