@@ -18,14 +18,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from paper_files import write_alpha, write_directory, write_rcv1
+from helpers import labelled_rows
+from paper_files import write_alpha, write_cifar, write_directory, write_rcv1
+from sklearn.datasets import dump_svmlight_file
 from sklearn.svm import LinearSVC
 
 import distls
 from benchmarks.faults import chaos, faulty_fit, storms
 from benchmarks.faults.hosts import Hosts
 from benchmarks.papers import __main__ as figures
-from benchmarks.papers import bcd, constrained_sgd, digit_picture, opponents, owners
+from benchmarks.papers import bcd, constrained_sgd, digit_picture, images, opponents, owners
 from benchmarks.papers.panels import PANELS, draw
 from benchmarks.papers.verdicts import CLAIMS, verdict_of
 from benchmarks.quality import systems
@@ -454,6 +456,31 @@ def test_solvers_of_the_sparse_problem_reach_one_objective(run):
     curves = {curve["solver"]: curve for curve in run("bcd, figures")["figures"]["curves"]}
     for solver in ("bcd, line search", "bcd, line search, as published", "fista, constant", "sparsa"):
         assert curves[solver]["reached"]["0.001"] is not None
+
+
+@pytest.mark.slow
+def test_owners_pictures_and_sets_of_parts_are_those_of_the_experiments(tmp_path):
+    write_cifar(tmp_path)
+    shutil.copy(tmp_path / "data_batch_2.bin", tmp_path / "test_batch.bin")
+    train, test = images.cifar(tmp_path / "none", tmp_path, tmp_path)
+    pixels = owners.arrays_of(train)[0]
+    assert len(pixels) == 2 * len(owners.arrays_of(test)[0]) == 60
+    assert pixels.max() <= 1.0
+    x, y = labelled_rows(100, 12, 4)
+    for name, rows in (("news20.scale", slice(70)), ("news20.t.scale", slice(70, 100))):
+        dump_svmlight_file(x[rows], y[rows], str(tmp_path / name))
+    lab = bcd.Lab(None, tmp_path / "sets", ("news20",), (), 1, None, 1.0, 1, tmp_path)
+    with pytest.raises(SystemExit, match=r"amazon7/x.npz, amazon7/y.npy in the folder of --real"):
+        lab.corpus("amazon7")
+    (tmp_path / "amazon7").mkdir()
+    sp.save_npz(tmp_path / "amazon7" / "x.npz", x)
+    np.save(tmp_path / "amazon7" / "y.npy", y)
+    for name in ("news20", "amazon7"):
+        found = [lab.corpus(name), lab.split(name, 1)]
+        sizes = [(len(each.rows[1]), len(each.test_rows[1])) for each in found]
+        assert [sum(size) for size in sizes] == [100, 100]
+        assert all(len(np.unique(each.rows[1])) == 4 for each in found)
+        assert abs(found[0].rows[0]).sum() != abs(found[1].rows[0]).sum()  # of each seed another
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import distls
-from benchmarks.papers.owners import made
+from benchmarks.papers.owners import NEEDED, READERS, SPLIT, are_there, made
 from benchmarks.quality.real import SETS, TEXT, arrays_of, ingest_set
 from benchmarks.speed import peers
 from benchmarks.speed.scale import Watched
@@ -124,7 +124,7 @@ class Lab:
     rounds : int
         That they may take.
     real : Path or None
-        The owners' files of RCV1.
+        The owners' files of RCV1, Amazon7 and News20.
     executors : dict
         Opened so far, by the number of processes.
     """
@@ -149,6 +149,8 @@ class Lab:
 
     def corpus(self, name: str) -> Corpus:
         """Return a set with its official test set, made at the first request."""
+        if name in SPLIT:
+            return self.split(name, 0)
         place = self.place / (f"{name}-{self.rows or 'all'}" if name in RCV1 else name)
         if not (place / "test").exists() and name not in RCV1:
             source = _needed(self.source)
@@ -163,8 +165,14 @@ class Lab:
 
     def split(self, name: str, seed: int) -> Corpus:
         """Return 4/5 of the training rows of a set, and the other fifth to test on."""
-        train, chosen, source = self.place / f"{name}-split-{seed}", SETS[name], _needed(self.source)
-        if not train.exists():
+        train = self.place / f"{name}-split-{seed}"
+        if name in SPLIT:
+            if self.real is None or not are_there(name, self.real):
+                sys.exit(f"{name}: needs {', '.join(NEEDED[name])} in the folder of --real")
+            if not train.exists():
+                READERS[name](self.real, train, {"columns": True, "seed": seed})
+        elif not train.exists():
+            chosen, source = SETS[name], _needed(self.source)
             distls.ingest(
                 str(source / chosen.train),
                 train,

@@ -10,16 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 import distls
+from benchmarks.papers.owners import READERS, are_there
 from benchmarks.quality.real import arrays_of
 
 
-def cifar(source: Path, place: Path) -> tuple[Path, Path]:
-    """Ingest the archive ``cifar10-jpeg/cifar10_jpegs.tar.xz`` once; return training and test dataset.
+def cifar(source: Path, place: Path, real: Path | None = None) -> tuple[Path, Path]:
+    """Ingest the owner's batches in `real`, or the archive ``cifar10-jpeg/cifar10_jpegs.tar.xz``, once.
 
+    Returns training and test dataset.
     Rows are images of 32 x 32 pixels in three planes, values / 255.
     """
     train, test = place / "cifar", place / "cifar-test"
-    if not train.exists():
+    if not train.exists() and are_there("cifar", real):
+        READERS["cifar"](Path(str(real)), train, {})
+    elif not train.exists():
         parts = _decoded(source / "cifar10-jpeg" / "cifar10_jpegs.tar.xz")
         x, y = parts["train"]
         distls.ingest(x, train, y=y, transform=("scale=255",))

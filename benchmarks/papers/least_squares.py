@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 import distls
 from benchmarks.papers import images, opponents
+from benchmarks.papers.owners import made
 from benchmarks.quality.real import arrays_of
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.executor import Executor
@@ -100,6 +101,8 @@ class Lab:
         Of RCV1-4; the paper's by default.
     settings : int or None
         Of Figure 3, the first so many; all by default.
+    real : Path or None
+        The owners' files of RCV1-4 and CIFAR-10.
     """
 
     source: Path
@@ -111,6 +114,7 @@ class Lab:
     limit: float = 600.0
     rows: int | None = None
     settings: int | None = None
+    real: Path | None = None
 
     def fit(self, method: str, data: Path, params: Mapping[str, Any], **options: Any) -> Any:
         """Train on the benchmark's executor."""
@@ -323,7 +327,7 @@ def _documents(lab: Lab) -> sp.csr_matrix:
 
 
 def _rcv1(lab: Lab) -> sp.csr_matrix:
-    data = lab.set_of("rcv1-4-part", lambda path: distls.generate("rcv1-4", path, rows=lab.scaled(60_000)))
+    data = made("rcv1-4", lab.place / "rcv1-4-part", real=lab.real, rows=lab.scaled(60_000))
     return arrays_of(data)[0]
 
 
@@ -518,7 +522,7 @@ def _news(lab: Lab, split: str) -> tuple[Path, Path]:
 
 def _rcv1_sets(lab: Lab) -> tuple[Path, Path]:
     rows = lab.rows or (None if lab.share == 1 else lab.scaled(665_265))
-    path = lab.set_of(f"rcv1-4-{rows or 'all'}", lambda path: distls.generate("rcv1-4", path, rows=rows))
+    path = made("rcv1-4", lab.place / f"rcv1-4-{rows or 'all'}", real=lab.real, rows=rows)
     return path, path.with_name(f"{path.name}-test")
 
 
@@ -527,7 +531,7 @@ def _rcv1_sets(lab: Lab) -> tuple[Path, Path]:
 
 def figure_3(lab: Lab) -> list[Numbers]:
     """Measure Figure 3: CIFAR-10 with convolutions, also joined with polynomials, in stages and averaged."""
-    train, test = images.cifar(lab.source, lab.place)
+    train, test = images.cifar(lab.source, lab.place, lab.real)
     rows = []
     for name, stages, models, beside in CIFAR[: lab.settings]:
         for filters, (each, kind) in FILTERS.items():
@@ -555,7 +559,7 @@ def _pictured(lab: Lab, train: Path, test: Path, params: Numbers) -> Numbers:
 
 def masks(lab: Lab) -> Numbers:
     """Measure four times the filters of Figure 3 in one block."""
-    train, test = images.cifar(lab.source, lab.place)
+    train, test = images.cifar(lab.source, lab.place, lab.real)
     size = 8 * lab.scaled(1600)
     params = {**CIFAR_PARAMS, **FILTERS["k-means"][1], "stages": 1, "lanes": 1, "block_size": size}
     row = _pictured(lab, train, test, params)
@@ -571,7 +575,10 @@ def jpeg(lab: Lab) -> list[Numbers]:
     """
     rows, digits = [], (mnist(lab), lab.place / "mnist-test")
     side = math.isqrt(distls.open_dataset(digits[0]).meta.n_features)
-    kinds = {"mnist": (digits, f"{side}x{side}x1"), "cifar": (images.cifar(lab.source, lab.place), "32x32x3")}
+    kinds = {
+        "mnist": (digits, f"{side}x{side}x1"),
+        "cifar": (images.cifar(lab.source, lab.place, lab.real), "32x32x3"),
+    }
     for name, (sets, image) in kinds.items():
         again = images.compressed(*sets, image, lab.place / f"{name}-jpeg")
         for state, (train, test) in (("as it is", sets), ("JPEG of quality 75", again)):
@@ -744,6 +751,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--no-tuning", action="store_true", help="Table 1 with the median trick only")
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument(
+        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
+    )
     parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
     parser.add_argument(
         "--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take"
@@ -768,7 +778,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         lab = Lab(
             options.data or place, place, executor, options.seeds, options.share, not options.no_tuning,
-            options.limit * options.share, options.rows, options.settings,
+            options.limit * options.share, options.rows, options.settings, options.real,
         )  # fmt: skip
         try:
             for part, name in asked:

@@ -126,6 +126,18 @@ def _challenge(kind: str, folder: Path, path: Path, options: Options) -> None:
         distls.ingest(parts[0], place, labels=parts[1], **own_options)
 
 
+def _pictures(folder: Path, path: Path, options: Options) -> None:
+    distls.ingest(files(folder, "data_batch_*.bin"), path, transform=("scale=255",), **options)
+    distls.ingest(files(folder, "test_batch.bin"), path.with_name(f"{path.name}-test"), like=path)
+
+
+def _split(kind: str, folder: Path, path: Path, options: Options) -> None:
+    """Ingest all rows of BCD's sets, whose fifth is for tests, of each seed another."""
+    sources = files(folder, *NEEDED[kind])
+    labels = sources.pop() if kind == "amazon7" else None
+    distls.ingest(sources, path, labels=labels, split=("test=0.2",), **options)
+
+
 def opened(path: Path) -> IO[bytes]:
     """Open a file, maybe packed, for its lines."""
     return io.BufferedReader(cast(io.RawIOBase, source_file(path).open()))
@@ -139,6 +151,9 @@ NEEDED = {
     "odp": ("content.rdf.u8",),
     "alpha": ("alpha_train.dat", "alpha_train.lab"),
     "delta": ("delta_train.dat", "delta_train.lab"),
+    "cifar": ("data_batch_*.bin", "test_batch.bin"),
+    "amazon7": ("amazon7/x.npz", "amazon7/y.npy"),
+    "news20": ("news20.scale", "news20.t.scale"),
 }
 READERS: dict[str, Callable[[Path, Path, Options], None]] = {
     "rcv1-4": lambda *given: _rcv1("rcv1-4", *given),
@@ -147,4 +162,8 @@ READERS: dict[str, Callable[[Path, Path, Options], None]] = {
     "odp": _directory,
     "alpha": lambda *given: _challenge("alpha", *given),
     "delta": lambda *given: _challenge("delta", *given),
+    "cifar": _pictures,
+    "amazon7": lambda *given: _split("amazon7", *given),
+    "news20": lambda *given: _split("news20", *given),
 }
+SPLIT = ("amazon7", "news20")  # by a seed, and not generated
