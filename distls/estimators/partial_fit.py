@@ -79,7 +79,7 @@ class StreamingEstimator(DatasetEstimator):
         if params.get("alpha") == "path":
             raise ParameterError("alpha='path' needs all rows at once; give partial_fit a number")
         for name in ("eta0", "tolerance"):
-            if params.get(name) is not None and needs_measurement({name: params[name]}):
+            if params.get(name) is not None and needs_measurement(**{name: params[name]}):
                 raise ParameterError(
                     f"{name}={params[name]} needs all rows at once; leave it out with partial_fit"
                 )

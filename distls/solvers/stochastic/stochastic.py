@@ -79,7 +79,7 @@ class Stochastic(Solver[StochasticState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
-        self._measures = needs_measurement(params)
+        self._measures = needs_measurement(params.get("eta0"), params.get("tolerance"))
         if self._block and (self._measures or params.get("center") == "global"):
             raise ParameterError(
                 f"features={params['features']}: moments of all generated rows are not known; leave out "

@@ -100,9 +100,9 @@ def refuse_spectrum(params: dict[str, Any], because: str) -> None:
         raise ParameterError(f"eta0={SPECTRUM}: not with {because}; leave it out")
 
 
-def needs_measurement(params: dict[str, Any]) -> bool:
+def needs_measurement(eta0: Any = None, tolerance: Any = None) -> bool:
     """Return whether steps follow from reads of all rows before the first one."""
-    return params.get("eta0") == SPECTRUM or params.get("tolerance") is not None
+    return eta0 == SPECTRUM or tolerance is not None
 
 
 def choose_by_schedule(
