@@ -81,13 +81,9 @@ def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
     """Return a notice of sets whose labels seem to be joined by another mark, and of labels joined to a document."""
     from_text = meta.target == "multilabel" and meta.source.get("format") != "memory"
     prefixed = getattr(read, "prefixed", False)
-    marks = (
-        {"|": _SETS, ";": _SETS}
-        if from_text
-        else {",": "a label ends at the first blank"}
-        if prefixed
-        else {}
-    )
+    marks = {"|": _SETS, ";": _SETS} if from_text else {}
+    if prefixed and not from_text:
+        marks = {",": "a label ends at the first blank"}
     found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
     return tuple(
         f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: {marks[mark]}'
