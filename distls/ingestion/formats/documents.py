@@ -44,12 +44,12 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 _JSON_NAMES = (".jsonl", ".ndjson")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NAMED = 2**22  # columns that are named by their words, all in the driver's memory
 _HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
 _COLUMNS = ("text_column", "label_column", "weight_column", "id_column")
@@ -241,7 +241,7 @@ def _recipe(reading: DocumentReadOptions) -> dict[str, Any]:
 
 
 def _has_prefixed_labels(start: bytes) -> bool:
-    return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"__label__")
+    return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"__label__")
 
 
 # -- tables ----------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _table_columns(
 
 
 def _looks_like_json_lines(start: bytes) -> bool:
-    return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+    return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{")
 
 
 def _first_record_of(file: SourceFile) -> bytes:
@@ -377,7 +377,7 @@ def _columns(
 
 def _first_record(start: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(start.removeprefix(_BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0])
+        record = json.loads(start.removeprefix(BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0])
     except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -29,6 +29,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 )
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
@@ -47,7 +48,6 @@ from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SEPARATOR_LINE = re.compile(rb'"?[sS][eE][pP]=([\x01-\x7f])"?\r?\n')
 
 
@@ -103,7 +103,7 @@ class RowReader:
         # Answers are of places in the block before.
         state[[State.POSITION, State.ANSWERS]] = 0
         # byte order mark and header are at the start of each file only
-        if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
+        if block.starts_file and block.text[:3].tobytes() == BYTE_ORDER_MARK:
             state[State.POSITION] = 3
         if block.starts_file and separator_line(block.text[state[State.POSITION] :][:16].tobytes()):
             state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1

@@ -21,13 +21,13 @@ from distls.workers.ingestion.formats.document_records import (
     checked_labels,
     document_of,
 )
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.messages import ENCODED, UNLABELLED, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
 
 _CHUNK_BYTES = 8 * 2**20  # of text hashed at a time: its tokens take several times its size
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # as fastText: every word with this prefix is a label, wherever it is
 _PREFIXED_LABEL = re.compile(r"(?<!\S)__label__(\S+)\s?")
 
@@ -136,7 +136,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
 def _decoded(raw: bytes) -> str:
     try:
         # A byte order mark may begin any file of a concatenation.
-        return raw.removeprefix(_BYTE_ORDER_MARK).removesuffix(b"\r").decode()
+        return raw.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise Refused(f"byte {error.start + 1} of the line is not UTF-8; {ENCODED}") from None
 
@@ -151,7 +151,7 @@ def _read_json(raw: bytes, options: DocumentReadOptions) -> Document | None:
         raise Refused(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise Refused("expected a JSON object with named fields")
-    check_fields(record, raw.removeprefix(_BYTE_ORDER_MARK))
+    check_fields(record, raw.removeprefix(BYTE_ORDER_MARK))
     return document_of(record, options)
 
 

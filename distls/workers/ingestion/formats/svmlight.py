@@ -9,6 +9,7 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import whole_labels
@@ -18,7 +19,6 @@ from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 
 _BATCH_WORDS = 16 * 2**20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _XMC_HEADER = re.compile(rb"[0-9]+ ([0-9]+) [0-9]+[ \t]*\r?\n[^\n:]*:")
 _INDEX = re.compile(rb"[0-9]+\Z")
 
@@ -28,7 +28,7 @@ def xmc_width(start: bytes) -> int | None:
 
     None of other text.
     """
-    found = _XMC_HEADER.match(start.removeprefix(_BYTE_ORDER_MARK))
+    found = _XMC_HEADER.match(start.removeprefix(BYTE_ORDER_MARK))
     return int(found[1]) if found else None
 
 
@@ -77,7 +77,7 @@ class SvmlightParser:
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         state, start = self._state, self.progress.offset
-        marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
+        marked = block.starts_file and block.text[:3].tobytes() == BYTE_ORDER_MARK
         state[State.POSITION] = 3 if marked else 0
         if (
             block.starts_file

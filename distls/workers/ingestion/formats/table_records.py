@@ -24,13 +24,13 @@ from distls.workers.ingestion.formats.parquet_files import (
 from distls.workers.ingestion.formats.plain_csv import plain_batches
 from distls.workers.ingestion.formats.table_columns import TableOptions, check_count
 from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
 from distls.workers.ingestion.records.messages import ENCODED, quoted
 
 # Of text, whose fields are objects of Python: in a batch, the size of each without its text.
 _CHUNK_ROWS, _CHUNK_BYTES, _OBJECT_BYTES = 2**14, 16 * 2**20, 64
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _RECORD = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # The 0-based line of a record, its fields by name, or why it cannot be read, and its size in memory.
 _Record = tuple[int, dict[str, Any] | Refused, int]
@@ -157,13 +157,13 @@ def json_record(raw: bytes) -> dict[str, Any] | Refused:
     """Return the fields of a line, or why it has none."""
     # deep nesting exhausts the stack of the parser
     try:
-        record = json.loads(raw.removeprefix(_BYTE_ORDER_MARK))
+        record = json.loads(raw.removeprefix(BYTE_ORDER_MARK))
     except (ValueError, RecursionError):
         return Refused(f"{quoted(raw)}: not a JSON object")
     if not isinstance(record, dict):
         return Refused(f"{quoted(raw)}: not a JSON object")
     try:
-        check_fields(record, raw.removeprefix(_BYTE_ORDER_MARK))
+        check_fields(record, raw.removeprefix(BYTE_ORDER_MARK))
     except Refused as refused:
         return Refused(f"{quoted(raw)}: {refused}")
     # half a pair of surrogates is written as an escape
