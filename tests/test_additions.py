@@ -66,8 +66,8 @@ def test_literal_names_outside_their_room_only_become_fewer(room):
             "losses/multitask_squared_hinge",
             "losses/loss_registry",
         ),
-        ("l1linf", "L1Linf", "penalties/l1linf", "penalties/row_kernels"),
-        ("sparse-group", "SparseGroup", "penalties/sparse_group", "penalties/row_kernels"),
+        ("l1linf", "L1Linf", "penalties/penalties", "penalties/penalties"),
+        ("sparse-group", "SparseGroup", "penalties/penalties", "penalties/penalties"),
     ],
 )
 def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(name, class_name, file, registry):

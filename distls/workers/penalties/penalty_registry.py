@@ -1,7 +1,7 @@
 """The penalties by name: functions of W that are separable over its rows.
 
-A penalty is added by a file like `distls.workers.penalties.l1` and a call of `register_penalty`, which every process
-that trains with it has to run.
+A penalty is added by a class like those of `distls.workers.penalties.penalties` and a call of `register_penalty`, which
+every process that trains with it has to run.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
 from distls.workers.penalties import row_kernels
-from distls.workers.penalties.l1 import L1
-from distls.workers.penalties.l2 import L2
+from distls.workers.penalties.penalties import L1, L2, NUMBERED
 from distls.workers.penalties.penalty import Array, Penalty
 from distls.workers.penalties.penalty_rows import row_function
 
@@ -37,7 +36,7 @@ def register_penalty(penalty: Penalty) -> Penalty:
     return penalty
 
 
-for _penalty in row_kernels.NUMBERED:
+for _penalty in NUMBERED:
     register_penalty(_penalty)
 
 

@@ -7,17 +7,9 @@ from numba import types
 from numba.extending import overload
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper
-from distls.workers.penalties.elasticnet import ElasticNet
-from distls.workers.penalties.l1 import L1
-from distls.workers.penalties.l1l2 import L1L2
-from distls.workers.penalties.l1linf import L1Linf
-from distls.workers.penalties.l2 import L2
+from distls.workers.penalties.penalties import NUMBERED
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_function
-from distls.workers.penalties.sparse_group import SparseGroup
-
-# kernels identify a penalty of this package by its place here
-NUMBERED: tuple[Penalty, ...] = (L1L2(), L1(), L2(), ElasticNet(), L1Linf(), SparseGroup())
 
 
 def kernel_argument(penalty: Penalty) -> int | Penalty:
