@@ -17,7 +17,7 @@ from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
 from distls.workers.losses.loss_registry import has_probabilities, losses_with
-from distls.workers.penalties.penalties import L1, L1L2, ElasticNet
+from distls.workers.penalties import penalties
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class _SparseClassifier(OfCost, LinearCoefficients, _SparseEstimator, DatasetCla
     """A classifier with an l1 penalty, shaped like scikit-learn's."""
 
     _relative_tol = True
-    penalty = L1.name
+    penalty = penalties.L1.name
 
 
 @_classifier
@@ -109,7 +109,7 @@ class Lasso(_SparseRegressor):
     objective.
     """
 
-    penalty = L1.name
+    penalty = penalties.L1.name
 
 
 @_regressor("penalty", "l1_ratio")
@@ -120,7 +120,7 @@ class MultiTaskLasso(_SparseRegressor):
     feature j, to a duality gap of `tol` times the objective.
     """
 
-    penalty = L1L2.name
+    penalty = penalties.L1L2.name
 
 
 @_regressor("penalty")
@@ -131,4 +131,4 @@ class ElasticNet(_SparseRegressor):
     to a duality gap of `tol` times the objective.
     """
 
-    penalty = ElasticNet.name
+    penalty = penalties.ElasticNet.name
