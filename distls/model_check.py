@@ -15,9 +15,8 @@ from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss_registry import has_probabilities, is_binary, losses_with
 from distls.workers.prediction.basis_functions import Basis, basis_function_names
-from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.prediction.probability_map import check_calibration
+from distls.workers.prediction.probability_map import check_calibration, check_label_cuts
 
 # A limit on the loops over a forged model's powers, far above any useful one.
 _MOST_FUNCTIONS = 1000

@@ -109,8 +109,7 @@ def check_page(page: Place) -> None:
 
 def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any], debug: bool) -> Report:
     """Return the report; a cluster is started for large data only."""
-    from distls.reporting.run_record import read_run
-    from distls.reporting.run_report import make_report
+    from distls.reporting.run_report import make_report, read_run
     from distls.storage.dataset.dataset import is_dataset
     from distls.storage.filesystem.paths import place_of
 

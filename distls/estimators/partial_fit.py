@@ -13,7 +13,7 @@ from distls.estimators.estimator_base import DatasetEstimator
 from distls.methods.method_registry import method_named
 from distls.problem import loss_form, loss_of, output_count
 from distls.serving.fitted_model import FittedModel, fitted_model
-from distls.solvers.stochastic.problem_stats import stats_of_rows
+from distls.solvers.stochastic.measured_steps import stats_of_rows
 from distls.solvers.stochastic.streaming import Stream
 from distls.solvers.warm_start import in_form
 from distls.storage.dataset.metadata import TargetKind

@@ -28,7 +28,8 @@ from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.workers.evaluation.calibration_task import (
-    DifferenceSum,
+    CurveSum,
+    CutTask,
     DifferenceTask,
     Margins,
     MarginTask,
@@ -36,14 +37,13 @@ from distls.workers.evaluation.calibration_task import (
     ObjectivePoint,
     ObjectiveSum,
     ObjectiveTask,
+    best_cut,
     objective_of,
 )
-from distls.workers.evaluation.label_cut_task import CutSum, CutTask, best_cut
-from distls.workers.evaluation.ranked_scores import scores_of
+from distls.workers.evaluation.ranked_scores import RankedScores, scores_of
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.predictor import scored_as
-from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationKind
+from distls.workers.prediction.probability_map import CALIBRATIONS, LABEL_CALIBRATIONS, CalibrationKind
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import add_sums
 from distls.workers.runtime.process import single_threaded_blas
@@ -243,8 +243,8 @@ def calibrate_model(
         arrays = _Fit(executor, data, model, scored, chosen, counts).arrays()
     made = _calibrated(model, data, chosen, arrays)
     if threshold_for is not None:
-        ranked: DifferenceSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
-        made = with_threshold(made, ranked.rows, threshold_for, name)
+        ranked = _by_difference(executor, data, model, scored)
+        made = with_threshold(made, ranked, threshold_for, name)
     return Calibrated(made, run_alone(measure_classes(data, made, codes), executor))
 
 
@@ -343,6 +343,14 @@ class _Fit:
         return total
 
 
+def _by_difference(
+    executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]
+) -> RankedScores:
+    """Return the rows in the order of the difference of their two scores."""
+    total: CurveSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
+    return total.curves[0]
+
+
 def _isotonic(
     executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]
 ) -> dict[str, Floats]:
@@ -352,8 +360,7 @@ def _isotonic(
     """
     from scipy.optimize import isotonic_regression
 
-    total: DifferenceSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
-    rows = total.rows
+    rows = _by_difference(executor, data, model, scored)
     weight = rows.own + rows.others
     fitted = isotonic_regression(rows.own / weight, weights=weight).x
     # As if one row more of each class had been seen.
@@ -372,7 +379,7 @@ def fitted_cuts(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the arrays of a calibration; labels that no row has keep the threshold of the loss."""
     task = CutTask(DatasetRef.of(data), codes, model.n_outputs, kind == "macro-f1")
-    total: CutSum = reduce_rows(executor, data, predictor_of(model), task)
+    total: CurveSum = reduce_rows(executor, data, predictor_of(model), task)
     if not all(np.isfinite(scores_of(rows)).all() for rows in total.curves):
         raise MismatchError(f"{data.path}: the scores of its rows are not finite; nothing to calibrate")
     found = [best_cut(rows, model.weights.dtype) for rows in total.curves]

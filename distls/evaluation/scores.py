@@ -18,9 +18,8 @@ from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
 from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
 from distls.workers.evaluation.target_task import PRECISION_AT, LabelSum, LabelTask, ResidualTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
-from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
-from distls.workers.prediction.probability_map import ProbabilityMap
+from distls.workers.prediction.probability_map import ProbabilityMap, label_cuts
 from distls.workers.rounds.block_stream import DatasetRef
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.label_cut_task import Cuts, best_cut, f1_of
+from distls.workers.evaluation.calibration_task import Cuts, best_cut, f1_of
 from distls.workers.evaluation.ranked_scores import RankedScores
 from distls.workers.prediction.probability_map import calibrated
 

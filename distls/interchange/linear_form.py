@@ -13,7 +13,7 @@ from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
 from distls.workers.losses.links import BinaryLink, Link
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.label_cuts import label_cuts
+from distls.workers.prediction.probability_map import label_cuts
 
 _LINEAR = ("min_count", "idf", "scale", "standardize")
 

@@ -39,10 +39,9 @@ from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import first_bytes
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays, are_predictions
-from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import Predicted, PredictTask
 from distls.workers.prediction.predictor import scored_as
-from distls.workers.prediction.probability_map import ProbabilityMap
+from distls.workers.prediction.probability_map import ProbabilityMap, label_cuts
 from distls.workers.rounds.block_stream import DatasetRef
 
 Progress = Callable[[int, int, str], None]

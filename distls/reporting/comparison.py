@@ -15,7 +15,7 @@ from distls.execution.row_reads import reduce_rows
 from distls.facts import Fact, Shown
 from distls.long_calls import Workers, long_call
 from distls.model_check import predictor_of
-from distls.reporting.run_record import RunRecord, read_run
+from distls.reporting.run_report import RunRecord, read_run
 from distls.request import OPTIONS
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.feature_names import unpack_names

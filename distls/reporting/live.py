@@ -7,8 +7,7 @@ from typing import Any
 from distls.reporting.markup import tag
 from distls.reporting.plots import check_bokeh
 from distls.reporting.run_page import render_report
-from distls.reporting.run_record import read_run
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import make_report, read_run
 from distls.storage.errors import DistlsError
 from distls.storage.filesystem.paths import Place
 

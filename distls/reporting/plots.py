@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.reporting.costs import SHARES, memory_of, round_seconds, seconds_of
-from distls.reporting.run_record import thinned
+from distls.reporting.run_report import thinned
 from distls.storage.errors import BadInputError, printable
 
 Record = dict[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distls.reporting.plots import COLOURS, Curve, Drawn, curve_of, line_plot
-from distls.reporting.run_record import RunRecord
+from distls.reporting.run_report import RunRecord
 from distls.solvers.loop import relative_bound
 
 Record = dict[str, Any]

@@ -24,8 +24,7 @@ from distls.reporting.page_tables import (
 )
 from distls.reporting.plots import memory_plot, ranking_plots, reliability_plot, seconds_plot
 from distls.reporting.progress_plots import path_plots, progress_plots
-from distls.reporting.run_record import RunRecord, fit_command
-from distls.reporting.run_report import Report
+from distls.reporting.run_report import Report, RunRecord, fit_command
 from distls.reporting.strongest_features import strongest_features
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import LinearModel, used_rows

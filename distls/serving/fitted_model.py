@@ -20,10 +20,9 @@ from distls.storage.model.model import LinearModel, one_of_two
 from distls.storage.model.model import load_model as load_stored
 from distls.storage.rows import CsrRows
 from distls.workers.losses.loss_registry import class_scores, decision_of, loss_named
-from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces, scored_as
-from distls.workers.prediction.probability_map import ProbabilityMap
+from distls.workers.prediction.probability_map import ProbabilityMap, label_cuts
 
 if TYPE_CHECKING:
     from distls.serving.row_encoder import RowEncoder

@@ -1,6 +1,7 @@
-"""Steps that follow from all rows: eta0 from the Hessian's spectrum, the first phase's length from a tolerance.
+"""What a stochastic fit finds out before its first step: statistics, steps by the moments of all rows, or by trial.
 
-The constrained SGD paper takes both as known (sections 4.2 and 5.1); here some reads before the first step find them.
+The constrained SGD paper takes eta0 from the Hessian's spectrum and the first phase's length from a tolerance as known
+(sections 4.2 and 5.1); here some reads find them. Other steps are candidates, tried on some rows.
 """
 
 from typing import Any
@@ -8,18 +9,62 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.batch import mapped
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.largest_eigenvalue import COLUMNS, NORM_READS, RESIDUAL, general_basis, leading_eigenvalue
+from distls.storage.errors import DistlsError
+from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.least_squares.block_task import Moments
 from distls.workers.least_squares.multi_point_task import OfPoints, PointTask, SigmaTask, StackedWeights
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 from distls.workers.rounds.task import Needs
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import MeanSums
-from distls.workers.stochastic.step_choice import SPECTRUM
-from distls.workers.stochastic.update import Update
+from distls.workers.runtime.rng import Purpose, rng
+from distls.workers.stochastic.lane_task import MeanSums, Trial, TrialTask
+from distls.workers.stochastic.step_choice import SPECTRUM, ProblemStats, StepChoice, trial_rows
+from distls.workers.stochastic.update import Arrays, Update
+
+
+def stats_of_problem(problem: Problem, generated: int | None = None) -> ProblemStats:
+    """Return the statistics of a problem; `generated` features are dense, of mean square one."""
+    meta = problem.dataset.meta
+    plain = generated is None
+    return ProblemStats(
+        loss=problem.loss,
+        target=problem.target,
+        alpha=problem.alpha,
+        fit_intercept=problem.fit_intercept,
+        n_outputs=problem.shape[1],
+        n_features=meta.n_features if generated is None else generated,
+        n_rows=meta.n_rows,
+        nnz=meta.nnz if generated is None else meta.n_rows * generated,
+        mean_square_norm=meta.mean_square_norm if generated is None else float(generated),
+        penalty=problem.penalty if plain else PLAIN_PENALTY,
+        l1_ratio=problem.l1_ratio if plain else 0.0,
+    )
+
+
+def stats_of_rows(
+    first: Rows, loss: str, target: str, params: dict[str, Any], n_features: int, n_outputs: int
+) -> ProblemStats:
+    """Return the statistics of a stream, from its first block."""
+    values = first.data if isinstance(first, CsrRows) else first.values
+    n_rows = n_rows_of(first)
+    return ProblemStats(
+        loss=loss,
+        target=target,
+        alpha=params["alpha"],
+        fit_intercept=params["fit_intercept"],
+        n_outputs=n_outputs,
+        n_features=n_features,
+        n_rows=n_rows,
+        nnz=max(int(np.count_nonzero(values)), 1),
+        mean_square_norm=float(np.square(values, dtype=np.float64).sum()) / max(n_rows, 1),
+    )
+
 
 Array = NDArray[np.float64]
 
@@ -140,3 +185,30 @@ def told(measured: dict[str, float]) -> str:
             f"eta0={measured['eta0']:.6g} by the Hessian's largest eigenvalue, {eigenvalue:.6g}, and trace, {trace:.6g}"
         )
     return "; ".join(texts)
+
+
+async def try_candidates(
+    steps: StepChoice, task: TrialTask, start: Arrays, problem: Problem
+) -> tuple[int, dict[str, Any]]:
+    """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
+
+    The details, JSON values, are the objectives, the chosen setting and the number of rows. Raises DistlsError if no
+    candidate stays finite.
+    """
+    candidates, table = steps.candidates, problem.dataset.table
+    wanted = trial_rows(problem.dataset.meta.n_rows, same=steps.same_rows)
+    # The order of partitions is drawn from the seed, so the same trial comes out on any number of workers.
+    order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
+    # partitions with rows enough to learn from, and as many to judge by
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
+    blocks = tuple(int(block) for block in order[:enough])
+    trials = [Trial(candidate.on_trial, blocks, wanted, steps.same_rows) for candidate in candidates]
+    # Trials are independent, and each is one lane: their objectives do not depend on the executor.
+    objectives = await mapped(task, trials, shared=start)
+    # The first of equal ones, so candidates are ordered with care.
+    best = int(np.argmin([value * each.handicap for value, each in zip(objectives, candidates, strict=True)]))
+    if not np.isfinite(objectives[best]):
+        tried = "; ".join(str(candidate) for candidate in candidates)
+        raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+    table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+    return best, {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}

@@ -25,10 +25,15 @@ from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
-from distls.solvers.stochastic.measured_steps import Measurement, given_by, measured_steps, told
-from distls.solvers.stochastic.problem_stats import stats_of_problem
+from distls.solvers.stochastic.measured_steps import (
+    Measurement,
+    given_by,
+    measured_steps,
+    stats_of_problem,
+    told,
+    try_candidates,
+)
 from distls.solvers.stochastic.stochastic_state import StochasticState
-from distls.solvers.stochastic.trials import try_candidates
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size

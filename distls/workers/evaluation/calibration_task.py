@@ -1,18 +1,27 @@
-"""The tasks that calibrate probabilities on held-out rows: scores of rows, and sums of the objective over them.
+"""The tasks that calibrate a model on held-out rows: scores of rows, sums of the objective over them, rows in order.
 
 Scores are few numbers a row. If they are few enough they are gathered once, else every evaluation of the objective
-reads the rows again.
+reads the rows again. Isotonic regression and thresholds take rows in the order of their scores.
 """
 
 import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition
-from distls.workers.evaluation.ranked_scores import RankedScores, merge_ranked, ranked
+from distls.storage.rows import CsrRows, Partition
+from distls.workers.evaluation.ranked_scores import (
+    NO_SCORES,
+    RankedScores,
+    capacity_for,
+    merge_ranked,
+    ranked,
+    scores_of,
+)
+from distls.workers.losses.targets import indicators, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import margins
 from distls.workers.rounds.block_stream import DatasetRef
@@ -21,7 +30,6 @@ from distls.workers.rounds.task import Task
 
 Floats = NDArray[np.float64]
 _BATCH = 2**17  # margins for which gradients are held
-_DIFFERENCES = 2**15  # distinct differences of scores that are kept for isotonic regression
 
 
 @dataclass(eq=False)
@@ -142,29 +150,103 @@ def _batch_sums(
 
 
 @dataclass(frozen=True)
-class DifferenceSum:
-    """Rows of two classes by the difference of their scores."""
+class CurveSum:
+    """Rows in the order of their scores, for each of some curves."""
 
-    rows: RankedScores
+    curves: tuple[RankedScores, ...]
     ledger: Ledger
 
 
-class DifferenceTask(_OfScores):
-    """Sums rows by the difference of their margins."""
+class _CurveTask(Task):
+    """Base of tasks that order rows."""
+
+    n_curves = 1
 
     def start(self) -> None:
-        none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
-        self.total = DifferenceSum(none, self.ledger)
+        self.total = CurveSum((NO_SCORES,) * self.n_curves, self.ledger)
+
+    def _rank(self, scores: Iterable[NDArray[Any]], own: Iterable[NDArray[np.bool_]]) -> None:
+        """Add rows to each curve: their scores, and whether they are of its class."""
+        capacity = capacity_for(self.n_curves)
+        pairs = zip(scores, own, strict=True)
+        found = (ranked(np.ascontiguousarray(z), has, np.ones(len(z)), capacity) for z, has in pairs)
+        self.total = self.merge(self.total, CurveSum(tuple(found), Ledger()))
+
+    @staticmethod
+    def merge(left: CurveSum, right: CurveSum) -> CurveSum:
+        capacity = capacity_for(len(left.curves))
+        pairs = zip(left.curves, right.curves, strict=True)
+        curves = tuple(merge_ranked(a, b, capacity) for a, b in pairs)
+        return CurveSum(curves, left.ledger.merge(right.ledger))
+
+
+class DifferenceTask(_CurveTask, _OfScores):
+    """Orders rows of two classes by the difference of their margins."""
 
     def add(self, index: int, part: Partition) -> None:
         for rows, scores in score_pieces(self.shared, part.x):
             values, y = margins(self.scored, self.kind, scores), self.codes[part.y[rows]]
-            # Distinct differences are merged where they become too many.
-            found = ranked(values[:, 1] - values[:, 0], y == 1, np.ones(len(y)), _DIFFERENCES)
-            self.total = self.merge(self.total, DifferenceSum(found, Ledger()))
+            self._rank([values[:, 1] - values[:, 0]], [y == 1])
 
-    @staticmethod
-    def merge(left: DifferenceSum, right: DifferenceSum) -> DifferenceSum:
-        return DifferenceSum(
-            merge_ranked(left.rows, right.rows, _DIFFERENCES), left.ledger.merge(right.ledger)
-        )
+
+@dataclass(eq=False)
+class CutTask(_CurveTask):
+    """Orders rows with sets of labels."""
+
+    data: DatasetRef
+    codes: NDArray[np.int32]  # the model's code of each label of the data
+    n_labels: int
+    each: bool  # every label by itself, else all pairs of a row and a label together
+
+    def __post_init__(self) -> None:
+        self.n_curves = self.n_labels if self.each else 1
+
+    def add(self, index: int, part: Partition) -> None:
+        for rows, scores in score_pieces(self.shared, part.x):
+            y = slice_rows(part.y, rows)
+            # Labels of the data by the model's codes.
+            wanted = indicators(CsrRows(y.indptr, self.codes[y.indices], y.data), self.n_labels)
+            values = scores.astype(np.float64)
+            # Labels by themselves are columns, all pairs together one row.
+            self._rank(*((a.T if self.each else a.reshape(1, -1)) for a in (values, wanted)))
+
+
+class Cuts(NamedTuple):
+    """What is predicted with the rows of the lowest 0, 1, 2, ... distinct scores left out, and at last with all."""
+
+    having: float  # rows that have the label
+    right: NDArray[np.float64]  # of them those that are predicted to
+    predicted: NDArray[np.float64]
+
+
+def f1_of(cuts: Cuts) -> NDArray[np.float64]:
+    """Return the F1 of each cut."""
+    return 2.0 * cuts.right / (cuts.having + cuts.predicted)
+
+
+def best_cut(
+    rows: RankedScores, dtype: Any, worth: Callable[[Cuts], NDArray[np.float64]] = f1_of
+) -> float | None:
+    """Return the threshold that is worth most, the highest of such; None where no row has the label, or none will do.
+
+    It is half-way between two scores in the type of the weights, so that a model in that type has it exactly, or 1
+    below the lowest score or above the highest.
+    """
+    having = rows.own.sum()
+    if not having > 0.0:
+        return None
+    # Cutting above the i-th score predicts it and all that are higher.
+    right = having - np.cumsum(rows.own) + rows.own
+    predicted = right + rows.others.sum() - np.cumsum(rows.others) + rows.others
+    values = worth(Cuts(having, np.append(right, 0.0), np.append(predicted, 0.0)))
+    # The last maximum: the highest of equally good thresholds.
+    first = len(values) - 1 - int(values[::-1].argmax())
+    scores = scores_of(rows)
+    if values[first] == -np.inf:
+        return None
+    if first in (0, len(scores)):
+        return float(scores[0] - 1.0 if not first else scores[-1] + 1.0)
+    below, above = float(scores[first - 1]), float(scores[first])
+    middle = float(np.dtype(dtype).type(0.5 * (below + above)))
+    # Rounding to the model's type may reach the upper score, which must stay predicted.
+    return middle if below <= middle < above else below

@@ -18,6 +18,7 @@ from distls.workers.evaluation.probability_sums import (
 )
 from distls.workers.evaluation.ranked_scores import (
     ALL_SCORES,
+    NO_SCORES,
     RankedScores,
     capacity_for,
     merge_ranked,
@@ -81,11 +82,10 @@ class MetricsTask(Task):
         k = self.n_outputs
         self._capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         empty, n_classes = np.empty(0, np.int64), len(self.codes)
-        none = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
         self.total = MetricsSum(
             0.0, 0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes), np.zeros(k), np.zeros(MOST_RANKS),
             empty, np.empty(0), 0.0, ProbabilitySums(), ProbabilitySums(),
-            (none,) * (0 if k > RANKED_CLASSES else 1 if k == 2 else k),
+            (NO_SCORES,) * (0 if k > RANKED_CLASSES else 1 if k == 2 else k),
         )  # fmt: skip
         self._pending: list[tuple[Floats, NDArray[np.int32], Floats]] = []
 

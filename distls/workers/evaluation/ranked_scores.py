@@ -34,6 +34,9 @@ class RankedScores(NamedTuple):
     others: Floats  # (m,): weight of other rows
 
 
+NO_SCORES = RankedScores(np.empty(0, np.uint64), 0, np.empty(0), np.empty(0))
+
+
 def capacity_for(n_classes: int, most: int = _MOST_SCORES) -> int:
     """Return how many distinct scores are kept of each of this many classes, at most so many."""
     return min(most, max(ALL_SCORES // max(n_classes, 1), 2))

@@ -1,4 +1,4 @@
-"""From the scores of a model of classes to probabilities: those of its loss, or calibrated ones.
+"""From the scores of a model of classes to probabilities: those of its loss, or calibrated ones; thresholds of labels.
 
 This is the one place where it is done: predictions, evaluation and estimators all come here. Temperature and vector
 scaling are those of Guo et al. (2017), the sigmoids those of Platt (1999), isotonic regression that of Zadrozny and
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import class_scores, has_probabilities, probabilities
+from distls.workers.losses.loss_registry import class_scores, has_probabilities, loss_named, probabilities
 from distls.workers.losses.ovr_log import OvrLog
 from distls.workers.losses.softmax import Softmax
 from distls.workers.prediction.predictor import scored_as
@@ -133,3 +133,28 @@ def check_calibration(kind: Any, arrays: Mapping[str, NDArray[Any]], k: int) -> 
         ends = arrays["probabilities"][[0, -1]]
         if (steps <= 0).any() or (values < 0).any() or ends.min() < 0.0 or ends.max() > 1.0:
             raise ValueError("a calibration isotonic that does not increase from 0 to 1")
+
+
+LabelCalibration = Literal["micro-f1", "macro-f1"]  # one threshold of all labels, and one of each
+LABEL_CALIBRATIONS: tuple[LabelCalibration, ...] = get_args(LabelCalibration)
+
+
+def label_cuts(model: LinearModel) -> NDArray[np.float64]:
+    """Return the threshold of all labels, shape (1,), or of each, shape (n_labels,)."""
+    # Fitted thresholds take the place of the loss's.
+    if model.target == "multilabel" and model.calibration:
+        return model.calibration_arrays["threshold"]
+    return np.full(1, float(loss_named(model.loss).threshold))
+
+
+def check_label_cuts(kind: Any, arrays: Mapping[str, NDArray[Any]], k: int) -> None:
+    """Raise ValueError unless arrays are those of fitted thresholds of k labels."""
+    if kind not in LABEL_CALIBRATIONS:
+        raise ValueError(
+            f"a calibration {kind!r} of labels, which is none of {', '.join(LABEL_CALIBRATIONS)}"
+        )
+    if arrays.keys() != {"threshold"}:
+        raise ValueError(f"a calibration {kind} with other arrays than its own")
+    found, size = arrays["threshold"], 1 if kind == "micro-f1" else k
+    if found.dtype != np.float64 or found.shape != (size,) or not np.isfinite(found).all():
+        raise ValueError(f"a calibration {kind} whose threshold is not its own")

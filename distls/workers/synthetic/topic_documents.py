@@ -1,5 +1,10 @@
-"""Kinds of synthetic data; and documents: words drawn from topics, weighted as text is, with classes of any number."""
+"""Kinds of synthetic data; and documents: words drawn from topics, weighted as text is, with classes of any number.
 
+Terms are drawn from alias tables in whole numbers, by one splitmix64 stream a block: integer arithmetic, so that one
+seed gives the same bits on any machine.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -10,7 +15,168 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, index_dtype
-from distls.workers.synthetic.sampling_kernels import alias_cells, draw_documents
+from distls.workers.compilation.jit import helper, kernel
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_LOW = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+_BITS_30, _BITS_27, _BITS_31, _BITS_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_BITS_6, _BITS_58 = np.uint64(6), np.uint64(58)
+
+# trailing_zeros(x) = _DE_BRUIJN[((x & -x) * _DE_BRUIJN_FACTOR) >> 58]: numba has no public intrinsic for it
+_DE_BRUIJN_FACTOR = np.uint64(0x03F79D71B4CB0A89)
+_DE_BRUIJN = np.zeros(64, dtype=np.int64)
+for _bit in range(64):
+    _DE_BRUIJN[((int(_DE_BRUIJN_FACTOR) << _bit) & (2**64 - 1)) >> 58] = _bit
+
+
+@kernel
+def alias_cells(weights: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Build Walker's alias table of a discrete distribution (Vose's method, exact in integers).
+
+    Weights are int64, not negative, their sum at most 2^31, so that nothing below overflows. Cell i of the uint64
+    table keeps i with probability (cell >> 32) / 2^32, else its low 32 bits name the column drawn.
+    """
+    n = len(weights)
+    total = weights.sum()
+    left = weights * n  # in units where a full cell weighs `total`
+    cells = np.empty(n, dtype=np.uint64)
+    small = np.empty(n, dtype=np.int64)
+    large = np.empty(n, dtype=np.int64)
+    n_small = n_large = 0
+    for i in range(n):
+        if left[i] < total:
+            small[n_small] = i
+            n_small += 1
+        else:
+            large[n_large] = i
+            n_large += 1
+    while n_small > 0:
+        n_small -= 1
+        i = small[n_small]
+        j = large[n_large - 1]  # exists: what is small together lacks what is large together has too much
+        keep = (np.uint64(left[i]) << _BITS_32) // np.uint64(total)
+        cells[i] = (keep << _BITS_32) | np.uint64(j)
+        left[j] -= total - left[i]
+        if left[j] < total:
+            n_large -= 1
+            small[n_small] = j
+            n_small += 1
+    for position in range(n_large):
+        i = large[position]
+        cells[i] = (_LOW << _BITS_32) | np.uint64(i)
+    return cells
+
+
+@helper
+def _next(state: NDArray[np.uint64]) -> np.uint64:
+    """Advance a splitmix64 state of shape (1,) and return 64 random bits."""
+    state[0] += _STEP
+    z = state[0]
+    z = (z ^ (z >> _BITS_30)) * _MIX_1
+    z = (z ^ (z >> _BITS_27)) * _MIX_2
+    return z ^ (z >> _BITS_31)
+
+
+@kernel
+def _draw(cells: NDArray[np.uint64], state: NDArray[np.uint64]) -> np.uint64:
+    """Draw one column from an alias table of shape (n_features,): one number, one memory access."""
+    bits = _next(state)
+    column = ((bits >> _BITS_32) * np.uint64(len(cells))) >> _BITS_32
+    cell = cells[column]
+    return column if (bits & _LOW) < (cell >> _BITS_32) else cell & _LOW
+
+
+@kernel
+def _count(
+    cells: NDArray[np.uint64],
+    n_draws: int,
+    repeat: np.uint64,
+    state: NDArray[np.uint64],
+    counts: NDArray[np.uint16],
+    present: NDArray[np.uint64],
+) -> None:
+    """Add `n_draws` terms to the document's `counts` (n_features,) and to its bitmap `present`.
+
+    Every occurrence is followed by another of the same term with probability repeat / 2^64.
+    """
+    for _ in range(n_draws):
+        column = _draw(cells, state)
+        counts[column] += 1
+        while _next(state) < repeat:
+            counts[column] += 1
+        present[column >> _BITS_6] |= _ONE << (column & np.uint64(63))
+
+
+@helper
+def _flush(
+    counts: NDArray[np.uint16],
+    present: NDArray[np.uint64],
+    indices: NDArray[Any],
+    frequencies: NDArray[np.uint16],
+    at: int,
+) -> int:
+    """Append the document's columns in increasing order with their counts, empty both, return the new end.
+
+    Reading the bitmap word by word sorts and merges the terms without a sort.
+    """
+    for word in range(len(present)):
+        bits = present[word]
+        present[word] = 0
+        while bits != 0:
+            lowest = bits & (~bits + _ONE)
+            column = word * 64 + _DE_BRUIJN[(lowest * _DE_BRUIJN_FACTOR) >> _BITS_58]
+            bits ^= lowest
+            indices[at] = column
+            frequencies[at] = counts[column]
+            counts[column] = 0
+            at += 1
+    return at
+
+
+@kernel
+def draw_documents(
+    key: np.uint64,
+    cells: NDArray[np.uint64],
+    topics: NDArray[np.int64],
+    n_topical: NDArray[np.int64],
+    n_background: NDArray[np.int64],
+    repeat: np.uint64,
+    indptr: NDArray[np.int64],
+    indices: NDArray[Any],
+    frequencies: NDArray[np.uint16],
+) -> None:
+    """Draw the terms of a block of documents into `indptr`, `indices` and `frequencies`.
+
+    Parameters
+    ----------
+    key : uint64
+        Start of the block's stream.
+    cells : uint64 array of shape (n_topics + 1, n_features)
+        Alias tables; the last one is the background.
+    topics, n_topical, n_background : int64 arrays of shape (n_rows,)
+        A document's topic, and how many terms it draws from it and from the background.
+    repeat : uint64
+        Probability, times 2^64, that an occurrence of a term is followed by another of the same term.
+    indptr : int64 array of shape (n_rows + 1,), written
+    indices : uint16 or uint32 array of shape (at least the number of draws,), written
+        Increasing columns of each document.
+    frequencies : uint16 array of the same shape, written
+        How often each term occurs in its document.
+    """
+    n_features = cells.shape[1]
+    state = np.empty(1, dtype=np.uint64)
+    state[0] = key
+    counts = np.zeros(n_features, dtype=np.uint16)
+    present = np.zeros((n_features + 63) // 64, dtype=np.uint64)
+    indptr[0] = 0
+    for row in range(len(topics)):
+        _count(cells[topics[row]], n_topical[row], repeat, state, counts, present)
+        _count(cells[-1], n_background[row], repeat, state, counts, present)
+        indptr[row + 1] = _flush(counts, present, indices, frequencies, indptr[row])
+
 
 BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions in `KINDS`: never change them
 

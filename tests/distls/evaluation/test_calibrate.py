@@ -25,8 +25,12 @@ from distls.storage.errors import DistlsError, FormatError, MismatchError, Param
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
 from distls.testing.solvers import StopAfter, interrupted, opened
-from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
-from distls.workers.prediction.probability_map import CALIBRATIONS, ProbabilityMap, model_probabilities
+from distls.workers.prediction.probability_map import (
+    CALIBRATIONS,
+    LABEL_CALIBRATIONS,
+    ProbabilityMap,
+    model_probabilities,
+)
 
 N, D = 900, 24
 

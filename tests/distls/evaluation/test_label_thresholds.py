@@ -15,8 +15,8 @@ from distls.evaluation.metrics import LabelEvaluation
 from distls.serving.fitted_model import fitted_model
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.model.model import save_model
-from distls.workers.evaluation import label_cut_task
-from distls.workers.evaluation.label_cut_task import best_cut
+from distls.workers.evaluation import calibration_task
+from distls.workers.evaluation.calibration_task import best_cut
 from distls.workers.evaluation.ranked_scores import ranked
 
 N, D, K = 300, 6, 4
@@ -99,7 +99,7 @@ def test_no_row_has_the_label(model, rows, tmp_path):
 
 
 def test_many_scores_share_bins(model, held, rows, monkeypatch):
-    monkeypatch.setattr(label_cut_task, "capacity_for", lambda _: 64)
+    monkeypatch.setattr(calibration_task, "capacity_for", lambda _: 64)
     found = calibrate(model, held)
     wanted = best_f1(scores_of(model, rows[0]).ravel(), rows[1].ravel())
     assert max(found.before.micro_f1, wanted - 0.05) < found.evaluation.micro_f1 <= wanted + 1e-12

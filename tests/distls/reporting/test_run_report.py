@@ -11,8 +11,7 @@ from helpers import labelled_rows, printed, write_dataset
 
 from distls import evaluate, ingest
 from distls.reporting.progress_plots import progress_plots
-from distls.reporting.run_record import fit_command, read_run
-from distls.reporting.run_report import make_report, write_report
+from distls.reporting.run_report import fit_command, make_report, read_run, write_report
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
 from distls.training.fitting import fit
 from distls.training.run_config import RunConfig

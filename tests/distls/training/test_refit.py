@@ -9,7 +9,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import run_lines
 from distls.execution.serial import SerialExecutor
-from distls.reporting.run_record import fit_command, read_run
+from distls.reporting.run_report import fit_command, read_run
 from distls.storage.errors import MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume

@@ -13,7 +13,7 @@ from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 
 CALL = (
     "import numpy as np\n"
-    "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
+    "from distls.workers.synthetic.topic_documents import alias_cells\n"
     "print(alias_cells(np.array([1, 3])), sum(alias_cells.stats.cache_misses.values()))\n"
 )
 NOTE = "{path}: a damaged file among compiled kernels; they are compiled again\n"

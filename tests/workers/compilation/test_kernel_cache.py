@@ -66,7 +66,7 @@ def test_a_home_that_others_can_write_to_is_not_used(tmp_path):
 COUNT = (
     "import sys\n"
     "import numpy as np\n"
-    "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
+    "from distls.workers.synthetic.topic_documents import alias_cells\n"
     "alias_cells(np.array([1, 3]))\n"
     # how often it was compiled, and whether what compiles it was loaded
     "print(sum(alias_cells.stats.cache_misses.values()), int('numba.np.polynomial' in sys.modules))\n"
@@ -142,7 +142,7 @@ class Planted:
 
 COMPILE = (
     "import numpy as np\n"
-    "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
+    "from distls.workers.synthetic.topic_documents import alias_cells\n"
     "print(alias_cells(np.array([1, 3])))\n"
 )
 

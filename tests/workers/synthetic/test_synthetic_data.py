@@ -13,8 +13,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, concatenate_rows
 from distls.workers.synthetic import kinds as synthetic
 from distls.workers.synthetic.kinds import KINDS, block, generate_rows
-from distls.workers.synthetic.sampling_kernels import alias_cells
-from distls.workers.synthetic.topic_documents import BLOCK_ROWS
+from distls.workers.synthetic.topic_documents import BLOCK_ROWS, alias_cells
 
 DOCUMENTS = ["rcv1-4", "rcv1-53", "odp"]
 LABELLED = [*DOCUMENTS, "dense"]

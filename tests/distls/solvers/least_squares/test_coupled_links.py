@@ -10,7 +10,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.serving.fitted_model import load_model
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
-from distls.workers.losses.coupled_links import CoupledLink
+from distls.workers.losses.links import CoupledLink
 
 
 class Doubtful(CoupledLink):
