@@ -36,7 +36,7 @@ import scipy.sparse as sp
 import distls
 from benchmarks.papers import opponents
 from benchmarks.papers.owners import made
-from distls.evaluation.scores import score
+from distls.evaluation.scores import score_classes
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.problem import loss_form
@@ -164,10 +164,10 @@ class Watch(Callback):
         k = len(self._codes)
         # the loss does not matter, errors are counted; but its number of outputs
         loss = loss_form("crammer_singer", "class", k)
-        work = score(self._test, predictor, loss, self._codes, k, cache_bytes=2**31)
+        work = score_classes(self._test, predictor, loss, self._codes, k, cache_bytes=2**31)
         total = run_alone(work, SerialExecutor())
         self.iterations.append(self._done)
-        self.accuracy.append(100 * (1 - total.errors / total.ledger.n_rows))
+        self.accuracy.append(100 * float(total.right.sum()) / total.ledger.n_rows)
         self.seconds.append(self._kernels)
 
     def on_end(self, status: Status, state: State) -> None:

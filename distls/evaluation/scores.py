@@ -15,26 +15,11 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.class_metrics_task import MetricsSum, MetricsTask
-from distls.workers.evaluation.score_task import ScoreSum, ScoreTask
 from distls.workers.evaluation.target_task import PRECISION_AT, LabelSum, LabelTask, ResidualTask
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap, label_cuts
 from distls.workers.rounds.block_stream import DatasetRef
-
-
-async def score(
-    dataset: Dataset,
-    predictor: LinearPredictor,
-    loss: str,
-    codes: NDArray[np.int32],
-    n_classes: int,  # of the model
-    cache_bytes: int = 0,
-) -> ScoreSum:
-    """Reduce the scores of all rows with classes, exactly once each."""
-    task = ScoreTask(DatasetRef.of(dataset, cache_bytes), loss, codes, n_classes)
-    total: ScoreSum = await rows_reduced(dataset, predictor.compact(), task)
-    return total
 
 
 async def score_targets(
@@ -62,7 +47,24 @@ async def score_targets(
     if dataset.meta.target == "multilabel":
         return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    return _summary(await score(dataset, predictor, loss, codes, len(classes)), dataset, classes, loss)
+    total = await score_classes(dataset, predictor, loss, codes, len(classes))
+    log_loss = total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None
+    return _of_classes(dataset, classes, total, total.pair_weights.astype(np.int64), log_loss)
+
+
+async def score_classes(
+    dataset: Dataset,
+    predictor: LinearPredictor,
+    loss: str,
+    codes: NDArray[np.int32],
+    n_classes: int,  # of the model
+    cache_bytes: int = 0,
+) -> MetricsSum:
+    """Sum errors and losses over all rows with classes, each of weight one."""
+    data = DatasetRef.of(dataset, cache_bytes)
+    task = MetricsTask(data, loss, codes, n_classes, weighted=False, probability=None, details=False)
+    total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
+    return total
 
 
 async def measure_labels(
@@ -100,9 +102,8 @@ async def measure_classes(
     log_loss = total.loss_sum / total.known if made is not None and total.known > 0 else None
     if kind is not None:
         log_loss = None if details.probability is None else details.probability.log_loss
-    error = (total.weight - float(total.right.sum())) / total.weight
     counts = total.pair_weights if weighted else total.pair_weights.astype(np.int64)
-    return _of_classes(dataset, model.classes, total, counts, total.n_unknown, error, log_loss, details)
+    return _of_classes(dataset, model.classes, total, counts, log_loss, details)
 
 
 def _check_weight(dataset: Dataset, weight: float) -> None:
@@ -141,22 +142,23 @@ async def _label_evaluation(
     )
 
 
-def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
-    n_rows, judged = total.ledger.n_rows, has_probabilities(loss) and total.known > 0
-    log_loss, unknown = total.loss_sum / total.known if judged else None, n_rows - int(total.known)
-    return _of_classes(dataset, classes, total, total.pair_counts, unknown, total.errors / n_rows, log_loss)
-
-
 def _of_classes(
     dataset: Dataset,
     classes: list[Label],  # of the model
-    total: ScoreSum | MetricsSum,
+    total: MetricsSum,
     counts: NDArray[Any],  # of each pair of a class and a predicted one
-    unknown: int,
-    error: float,
     log_loss: float | None,
     details: ClassDetails | None = None,
 ) -> Evaluation:
     confusion = np.stack([*np.divmod(total.pairs, max(len(classes), 1)), counts], axis=1)
-    n_rows = total.ledger.n_rows
-    return Evaluation(n_rows, error, log_loss, unknown, dataset.meta.classes, classes, confusion, details)
+    error = (total.weight - float(total.right.sum())) / total.weight
+    return Evaluation(
+        total.ledger.n_rows,
+        error,
+        log_loss,
+        total.n_unknown,
+        dataset.meta.classes,
+        classes,
+        confusion,
+        details,
+    )

@@ -1,4 +1,4 @@
-"""The task that evaluates a published model of classes: all metrics from one read of the rows.
+"""The task that evaluates a model of classes: all metrics from one read of the rows, or during a fit errors and loss.
 
 Of very many pairs of classes the frequent ones are kept, as Misra and Gries (1982) do.
 """
@@ -77,6 +77,9 @@ class MetricsTask(Task):
     probability: ProbabilityMap | None  # of the model
     # of a calibrated model before it was, where its loss has probabilities
     natural: ProbabilityMap | None = None
+    details: bool = True  # ranks, curves and the quality of probabilities too
+
+    shares_reads = True
 
     def start(self) -> None:
         k = self.n_outputs
@@ -85,7 +88,7 @@ class MetricsTask(Task):
         self.total = MetricsSum(
             0.0, 0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes), np.zeros(k), np.zeros(MOST_RANKS),
             empty, np.empty(0), 0.0, ProbabilitySums(), ProbabilitySums(),
-            (NO_SCORES,) * (0 if k > RANKED_CLASSES else 1 if k == 2 else k),
+            (NO_SCORES,) * (0 if k > RANKED_CLASSES or not self.details else 1 if k == 2 else k),
         )  # fmt: skip
         self._pending: list[tuple[Floats, NDArray[np.int32], Floats]] = []
 
@@ -99,7 +102,7 @@ class MetricsTask(Task):
             class_losses(loss, scores, y[rows], weight[rows], losses, predicted=predicted[rows])
             # a piece is few rows of float32; in float64, with its squares and logarithms, it would be many times that
             step = max(1, _BATCH_BYTES // (8 * self.n_outputs))
-            for first in range(0, len(scores), step):
+            for first in range(0, len(scores) if self.details else 0, step):
                 batch = slice(first, first + step)
                 self._add_batch(scores[batch], y[rows][batch], weight[rows][batch])
         loss_sum, known, _ = losses.totals()

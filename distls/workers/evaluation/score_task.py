@@ -1,4 +1,4 @@
-"""Tasks that score rows: evaluation sums, and the exact objective with its gradient."""
+"""The task that sums the exact objective over rows, with its gradient."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.model.sparse_blocks import ClassBlocks
-from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rows import DenseRows, Partition, Rows
 from distls.workers.evaluation.loss_sums import add_gradient, add_gradients, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross, exact_column_sums
 from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.loss_registry import loss_named, scorer
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import (
     NO_CLASSES,
-    LossSums,
-    class_losses,
     is_codes,
     score_gradients,
     slice_rows,
@@ -31,74 +28,6 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.rounds.task import Task
 
 _PRODUCT_ROWS = 1024  # dense rows that are copied to float64 at a time
-
-
-@dataclass
-class ScoreSum:
-    """Sums over rows."""
-
-    errors: int  # rows predicted wrong, all rows of unknown labels among them
-    known: float  # rows whose label the model knows
-    loss_sum: float  # over those rows
-    # (m,): the confusion matrix, ``class of the data * n_classes + predicted code``, increasing
-    pairs: NDArray[np.int64]
-    pair_counts: NDArray[np.int64]  # (m,), how often each pair occurs
-    ledger: Ledger = field(default_factory=Ledger)
-
-
-@dataclass(eq=False)
-class ScoreTask(Task):
-    """Evaluates a model on rows with classes, each with weight one; the log loss if the model has probabilities."""
-
-    data: DatasetRef
-    loss: str
-    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
-    n_classes: int  # of the model
-
-    shares_reads = True
-
-    def start(self) -> None:
-        empty = np.empty(0, np.int64)
-        self.total = ScoreSum(0, 0.0, 0.0, empty, empty)
-
-    def add(self, index: int, part: Partition) -> None:
-        predictor: LinearPredictor = self.shared
-        predicted = np.empty(n_rows_of(part.x), np.int32)
-        loss_sum, known, errors = _evaluated(
-            predictor, part, self.codes[part.y], scorer(self.loss), predicted
-        )
-        # One integer for each pair of a class and a prediction: a sparse confusion matrix.
-        keys = part.y.astype(np.int64) * self.n_classes + predicted
-        pairs, counts = np.unique(keys, return_counts=True)
-        self.total = self.merge(self.total, ScoreSum(errors, known, loss_sum, pairs, counts))
-
-    @staticmethod
-    def merge(left: ScoreSum, right: ScoreSum) -> ScoreSum:
-        keys = np.concatenate([left.pairs, right.pairs])
-        # Equal pairs of both sides get one place.
-        pairs, places = np.unique(keys, return_inverse=True)
-        counts = np.zeros(len(pairs), np.int64)
-        np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
-        return add_sums(left, right, pairs=pairs, pair_counts=counts)
-
-
-def _evaluated(
-    predictor: LinearPredictor,
-    part: Partition,
-    y: NDArray[np.int32],
-    loss: Loss,
-    predicted: NDArray[np.int32],
-) -> tuple[float, float, int]:
-    """Return the sum of losses over the rows of known labels, how many these are, and the errors; sets `predicted`."""
-    if not isinstance(predictor.coefficients, ClassBlocks):
-        x, weights, intercept = linear_view(predictor, part.x)
-        return evaluate_rows(x, y, np.empty(0), loss, weights, intercept, predicted)
-    # Weights of blocks of classes are read piece by piece, and need another path.
-    sums, ones = LossSums(), np.ones(len(y))
-    for rows, values in score_pieces(predictor, part.x):
-        class_losses(loss, values, y[rows], ones[rows], sums, predicted=predicted[rows])
-    loss_sum, known, _ = sums.totals()
-    return loss_sum, known, int(np.count_nonzero(predicted != y))
 
 
 @dataclass
