@@ -59,11 +59,11 @@ def test_literal_names_outside_their_room_only_become_fewer(room):
 @pytest.mark.parametrize(
     ("name", "class_name", "file", "registry"),
     [
-        ("perceptron", "Perceptron", "losses/perceptron", "losses/loss_registry"),
+        ("perceptron", "Perceptron", "losses/crammer_singer", "losses/loss_registry"),
         (
             "multitask_squared_hinge",
             "MultitaskSquaredHinge",
-            "losses/multitask_squared_hinge",
+            "losses/ovr_hinges",
             "losses/loss_registry",
         ),
         ("l1linf", "L1Linf", "penalties/penalties", "penalties/penalties"),

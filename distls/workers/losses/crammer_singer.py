@@ -1,15 +1,16 @@
-"""Multi-class hinge (Crammer and Singer 2001), with the dual step of Keerthi et al. (2008), section 3."""
+"""Multi-class hinge (Crammer and Singer 2001), with the dual step of Keerthi et al. (2008), section 3; perceptron."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.binary_losses import BinaryHinge
+from distls.workers.losses.binary_losses import BinaryHinge, BinaryPerceptron
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
 from distls.workers.losses.shared_parts import pairs, scores_of_class
 from distls.workers.losses.softmax import masses_of, set_masses
+from distls.workers.simd.class_sums import first_max
 from distls.workers.simd.vectors import (
     F64_PER_VECTOR,
     is_lane,
@@ -130,3 +131,28 @@ def _dual_step(z, y, i, q, a, d, work):
     moved = set_masses(masses, own, a, d)
     # The conjugate is minus the own dual, as stored.
     return 0.0 if value <= 0.0 else value, before, -np.float64(a[own]), moved, predicted
+
+
+class Perceptron(Loss):
+    """Multi-class perceptron loss, ``max_j z_j - z_y`` (MCID paper Eq. 11, gradient Eq. 17)."""
+
+    __slots__ = ()
+
+    name = "perceptron"
+    certificate = "none"
+    binary = BinaryPerceptron()
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return scores.max(axis=1) - scores_of_class(scores, y)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return a subgradient of each row: +1 at the first best class, -1 at y, or 0 where they agree."""
+        return pairs(scores.argmax(axis=1), y, scores)
+
+
+@row_gradient_of(Perceptron)
+def _perceptron_row(z, scale, y, g):
+    best = first_max(z)
+    # Both places are `best`: where the row's class is best, the pair cancels to no gradient.
+    return scale * (np.float64(z[best]) - np.float64(z[y])), best, best

@@ -7,7 +7,6 @@ a convex function of a row's k scores, are registered as others are; none is bui
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-
 import math
 from itertools import pairwise
 from typing import ClassVar

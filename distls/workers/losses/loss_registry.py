@@ -11,15 +11,12 @@ import numpy as np
 
 from distls.storage.errors import ParameterError
 from distls.workers.losses.binary_losses import BinaryShare
-from distls.workers.losses.crammer_singer import CrammerSinger
+from distls.workers.losses.crammer_singer import CrammerSinger, Perceptron
 from distls.workers.losses.links import Cauchit, Link, LogOfProbability, Poisson, Probit
 from distls.workers.losses.loss import Floats, Loss, Target
 from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHinge
-from distls.workers.losses.multitask_squared_hinge import MultitaskSquaredHinge
-from distls.workers.losses.ovr_hinge import OvrHinge
+from distls.workers.losses.ovr_hinges import MultitaskSquaredHinge, OvrHinge, OvrSquaredHinge
 from distls.workers.losses.ovr_log import OvrLog
-from distls.workers.losses.ovr_squared_hinge import OvrSquaredHinge
-from distls.workers.losses.perceptron import Perceptron
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.losses.softmax import Softmax
 from distls.workers.losses.squared import Squared

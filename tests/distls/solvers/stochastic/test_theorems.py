@@ -8,8 +8,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls import ingest
 from distls.training.fitting import fit
-from distls.workers.losses.crammer_singer import CrammerSinger
-from distls.workers.losses.perceptron import Perceptron
+from distls.workers.losses.crammer_singer import CrammerSinger, Perceptron
 from distls.workers.losses.softmax import Softmax
 
 ETA = 0.05
