@@ -228,7 +228,7 @@ def test_statuses_and_purposes_are_documented():
 
 @pytest.mark.parametrize("name", distls.__all__)
 def test_public_names_import(name):
-    home = distls._HOMES.get(name)
+    home = distls._homes().get(name)
     if home is not None:
         # importing a submodule sets it as an attribute of the package, over a lazy name that is the same
         assert importlib.import_module(home).__name__ != f"distls.{name}"
@@ -304,7 +304,7 @@ def test_the_readme_has_the_two_commands_that_ci_runs():
 
 
 def test_ingest_options_of_python_and_of_the_command_line_agree():
-    function = importlib.import_module(distls._HOMES["ingest"]).ingest
+    function = importlib.import_module(distls._homes()["ingest"]).ingest
     accepted = set(inspect.signature(function).parameters) | set(option_infos())
     cluster = {
         "workers",

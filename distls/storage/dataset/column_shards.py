@@ -232,15 +232,7 @@ def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShar
 
 def _check_table(meta: DatasetMeta, table: ShardTable) -> None:
     """Refuse a shard table that does not describe the columns of `meta`."""
-    columns, nnz = ([int(n) for n in counts] for counts in (table.columns, table.nnz))
-    names = set(_layout(meta, 0, 0)) if len(table) else set()
-    sound = (
-        set(table.sizes) == names
-        and all(n > 0 for n in columns)
-        and all(n >= 0 for n in nnz)
-        and all(size.min() >= 0 for size in table.sizes.values())
-        and (sum(columns), sum(nnz)) == (meta.n_features, meta.nnz)
-        and (meta.layout == "csr" or all(n == c * meta.n_rows for c, n in zip(columns, nnz, strict=True)))
-    )
-    if not sound:
+    width = None if meta.layout == "csr" else meta.n_rows
+    whole = table.describes(set(_layout(meta, 0, 0)), meta.n_features, meta.nnz, width)
+    if not whole or not all(n > 0 for n in table.columns):
         raise ValueError("their table does not fit the metadata")

@@ -17,6 +17,8 @@ from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.filesystem.safe_read import convert_json
 
 FORMAT_VERSION = 1
+# Bound on rows and values of a part, so that products of sizes cannot overflow.
+_MOST_ENTRIES = 2**40
 
 _LARGEST = sys.float_info.max
 
@@ -136,6 +138,22 @@ class _StoredTable:
             {name: int(each[index]) for name, each in of.items()} for of in (self.sizes, self.checksums)
         )
         return sizes, checksums
+
+    def describes(self, names: set[str], total: int, nnz: int, width: int | None) -> bool:
+        """Return whether parts have these arrays and add up to so many rows or columns, and stored values.
+
+        Of dense parts each row or column has `width` values; None: sparse ones have any number.
+        """
+        # Python integers: sums of untrusted numbers cannot overflow
+        counts, stored = ([int(n) for n in each] for each in (self.counts, self.nnz))
+        return (
+            set(self.sizes) == (names if len(self) else set())
+            and all(0 <= n <= _MOST_ENTRIES for n in counts + stored)
+            and all(size.min() >= 0 for size in self.sizes.values())
+            # Totals must agree with the metadata, or fits would skip rows.
+            and (sum(counts), sum(stored)) == (total, nnz)
+            and (width is None or all(n == c * width for c, n in zip(counts, stored, strict=True)))
+        )
 
     @classmethod
     def of(cls, records: Sequence[Any]) -> Self:

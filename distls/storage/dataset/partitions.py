@@ -21,8 +21,6 @@ _SAMPLE = 2**16
 _TARGETS = 32  # whose means are compared between partitions
 _LARGEST_NORM = 1e300  # of a partition: the sum over all must be finite
 
-# Bound on rows and values of a partition, so that products of sizes cannot overflow.
-_MOST_ENTRIES = 2**40
 _REMEDY = "ingest the data set again"
 
 
@@ -199,21 +197,12 @@ def _layout(
 
 def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
     """Raise CorruptDataError for a partition table that does not describe the dataset of `meta`."""
-    # Python integers: sums of untrusted numbers cannot overflow
-    rows, nnz = ([int(n) for n in counts] for counts in (table.rows, table.nnz))
     try:
         names = set(_layout(meta, table.rows, table.nnz, table.sizes)) if len(table) else set()
     except KeyError:
         names = set()
-    sound = (
-        set(table.sizes) == names
-        and all(0 <= n <= _MOST_ENTRIES for n in rows + nnz)
-        and all(size.min() >= 0 for size in table.sizes.values())
-        # Totals must agree with the metadata, or fits would skip rows.
-        and (sum(rows), sum(nnz)) == (meta.n_rows, meta.nnz)
-        and (meta.layout == "csr" or all(n == r * meta.n_features for r, n in zip(rows, nnz, strict=True)))
-    )
-    if not sound:
+    width = None if meta.layout == "csr" else meta.n_features
+    if not table.describes(names, meta.n_rows, meta.nnz, width):
         raise CorruptDataError(f"{where}: the partition table does not fit the metadata; {_REMEDY}")
 
 
