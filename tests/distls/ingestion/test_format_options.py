@@ -86,7 +86,7 @@ def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opene
 
 
 def test_options_say_what_they_are_and_are_exported():
-    kinds = [value for value in map(distls.__getattr__, distls._HOMES) if isinstance(value, type)]
+    kinds = [value for value in map(distls.__getattr__, distls._homes()) if isinstance(value, type)]
     exported = {kind for kind in kinds if issubclass(kind, FormatOptions)}
     assert len(exported) == 7
     assert {name for kind in exported for name in kind.infos()} == set(option_infos())
