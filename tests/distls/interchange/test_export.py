@@ -12,7 +12,6 @@ import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import skops.io
 from helpers import distls as command
 from ingest_helpers import make_documents, write_json
 from sklearn.datasets import dump_svmlight_file
@@ -118,6 +117,8 @@ def test_numbers_and_sets(tmp_path, target):
 
 
 def load_skops(path, trusted=()):
+    import skops.io  # two seconds
+
     assert skops.io.get_untrusted_types(file=path) == [*trusted]
     return skops.io.load(path, trusted=[*trusted])
 
