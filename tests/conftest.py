@@ -80,7 +80,7 @@ def _is_whole(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, obj: object) -> list[Any] | None:
     """Make no cases of slow tests for the fast lane: there are thousands, in each of the processes."""
-    if not inspect.isfunction(obj) or collector.config.getoption("--run-slow"):
+    if not (inspect.isfunction(obj) or inspect.isclass(obj)) or collector.config.getoption("--run-slow"):
         return None
     slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", []))
     return [] if slow and _is_whole(collector.config) else None
