@@ -66,6 +66,7 @@ def run_onnx(path, x):
     return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
 
 
+@pytest.mark.slow_cases("two")
 @pytest.mark.fast_cases("(two|many|words)-all")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,6 +124,7 @@ def load_skops(path, trusted=()):
     return skops.io.load(path, trusted=[*trusted])
 
 
+@pytest.mark.slow_cases("two", "words")
 @pytest.mark.fast_cases("(two|many|words|hinge)-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
