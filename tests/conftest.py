@@ -1,5 +1,7 @@
 """Small datasets, written through the storage layer alone, that several test modules share."""
 
+import gc
+import inspect
 import itertools
 import os
 import re
@@ -58,14 +60,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(map(partial(_is_slow, item), item.iter_markers())):
             item.add_marker(pytest.mark.slow)
-    paths = {Path(argument).resolve() for argument in config.args}
-    if not paths <= {config.rootpath, config.rootpath / "tests"}:
+    if not _is_whole(config):
         return
     _refuse_patterns_of_no_case(items)
     if not config.getoption("--run-slow"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Tell whether all tests were asked for, and not some by name."""
+    return {Path(argument).resolve() for argument in config.args} <= {
+        config.rootpath,
+        config.rootpath / "tests",
+    }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: Any, obj: object) -> list[Any] | None:
+    """Make no cases of slow tests for the fast lane: there are thousands, in each of the processes."""
+    if not (inspect.isfunction(obj) or inspect.isclass(obj)) or collector.config.getoption("--run-slow"):
+        return None
+    slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", []))
+    return [] if slow and _is_whole(collector.config) else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep what has been imported and collected out of the searches of the garbage collector, which never frees it."""
+    gc.freeze()
 
 
 def _is_slow(item: pytest.Item, mark: pytest.Mark) -> bool:

@@ -21,11 +21,6 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 
 # After this much time a command hangs, however slow and busy the machine.
 SECONDS = 240
-# Of scikit-learn's checks, those of the fast lane; the others need other types, kernels and fits.
-FEW_CHECKS = (
-    ".*-check_(fit_score_takes_y|estimators_unfitted|n_features_in|classifiers_classes|regressors_train|dict_unchanged"
-    "|estimators_nan_inf|fit2d_1sample|no_attributes_set_in_init|parameters_default_constructible)"
-)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

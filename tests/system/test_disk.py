@@ -68,6 +68,7 @@ FULL = "the disk is full"
 LARGE = "a file grew past the allowed size"
 
 
+@pytest.mark.slow_cases("0", "1.7")
 @pytest.mark.parametrize("share", [0.3, 0.9, 1.3, 1.7])
 def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     """Fault: Disk full in `ingest` | at four points | one line; with more room the same ingest continues | bits"""
@@ -87,6 +88,7 @@ def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     assert not (out / ".ingest").exists()
 
 
+@pytest.mark.slow_cases("0")
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
 def test_columns_stop_and_resume(disk, train, tmp_path, share):
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=16 * KIB).columns
@@ -123,6 +125,7 @@ def _fit(train, run, *more):
 
 
 # 250 KiB do not hold a model; 5 MiB hold one checkpoint (of some 4 MiB) and part of the next
+@pytest.mark.slow_cases("256000", "5242880-1")
 @pytest.mark.parametrize(("left", "every"), [(250 * KIB, 1e9), (250 * KIB, 0), (5 * 1024 * KIB, 0)])
 def test_fit_stops_and_resumes(disk, train, undisturbed, left, every):
     run = disk.path / "run"
@@ -179,6 +182,7 @@ LIMITED = [
 ]
 
 
+@pytest.mark.slow_cases("ingest", "predict")
 @pytest.mark.parametrize(("command", "arguments"), LIMITED)
 def test_a_limit_of_file_size_is_reported_too(train, text, tmp_path, command, arguments):
     if command == "predict":

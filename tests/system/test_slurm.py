@@ -206,6 +206,7 @@ def _requeue(slurm, _place, job):
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interrupt", "protocol"), [(_tell_to_end, "tcp"), (_requeue, "tls")])
 def test_a_job_that_was_ended_is_continued(slurm, train, place, interrupt, protocol):
     """Fault: SLURM warns a job that its time is nearly over; requeues it, as after the loss of a node | a real

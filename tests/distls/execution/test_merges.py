@@ -155,6 +155,7 @@ def train(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow_cases("5-", "8-large-(sdca|gls)")
 @pytest.mark.fast_cases("^[58]-large-(mcid|gls|bcd|sdca)")
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_the_bits_of_one_process(workers, given_to_merge, train, method):

@@ -12,7 +12,6 @@ import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import skops.io
 from helpers import distls as command
 from ingest_helpers import make_documents, write_json
 from sklearn.datasets import dump_svmlight_file
@@ -67,6 +66,7 @@ def run_onnx(path, x):
     return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
 
 
+@pytest.mark.slow_cases("two")
 @pytest.mark.fast_cases("(two|many|words)-all")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,10 +118,13 @@ def test_numbers_and_sets(tmp_path, target):
 
 
 def load_skops(path, trusted=()):
+    import skops.io  # two seconds
+
     assert skops.io.get_untrusted_types(file=path) == [*trusted]
     return skops.io.load(path, trusted=[*trusted])
 
 
+@pytest.mark.slow_cases("two", "words")
 @pytest.mark.fast_cases("(two|many|words|hinge)-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,6 +37,7 @@ def trained(root, solver, k, *options):
     return x, table[:, 0], table[:, 1:][:, order]
 
 
+@pytest.mark.slow_cases("[1346]")
 @pytest.mark.parametrize(("solver", "k"), [(0, 2), (6, 3), (1, 2), (3, 3), (4, 2), (4, 3), (11, 1)])
 def test_predictions_are_those_of_liblinear(tmp_path, solver, k):
     x, expected, proba = trained(tmp_path, solver, k, "-B", "1")

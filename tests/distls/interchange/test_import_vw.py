@@ -63,6 +63,7 @@ def test_numbers_are_those_of_vw(tmp_path, options):
     np.testing.assert_allclose(np.clip(mine, -1, 1), found, atol=2e-5)
 
 
+@pytest.mark.slow_cases("--link")
 @pytest.mark.parametrize("options", ["--binary", "--link logistic"])
 def test_two_classes(tmp_path, options):
     path, lines, found = trained(tmp_path, f"--loss_function logistic {options}", 2, "readable_model")
@@ -113,6 +114,7 @@ def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow_cases("--(power|ftrl|coin|normalized)")
 @pytest.mark.parametrize(
     "options",
     ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],

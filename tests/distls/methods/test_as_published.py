@@ -49,6 +49,7 @@ def two_classes(request, tmp_path_factory):
     return written(request.param, tmp_path_factory.mktemp(request.param) / "two", two=True)
 
 
+@pytest.mark.slow_cases("sparse-(gls-(softmax|identity)|stagewise-linear)")
 @pytest.mark.slow_cases(
     "(dense|sparse-mcid-h|sparse-mcid-p|sparse-b|sparse-n|sparse-a|sparse-pe|sparse-sv)",
     "sparse-([fo]|sp|c-)",

@@ -86,6 +86,7 @@ def _given(method, value, **changes):
     return {name: each for name, each in wanted.items() if name in names} | chosen
 
 
+@pytest.mark.slow_cases("sgd", "csgd", "sdca", "gls-probit")
 @pytest.mark.fast_cases(
     "newton-softmax", "gls-softmax", "gls-probit", "sgd-softmax", "sdca-softmax", "bcd-softmax", "cls", "csgd"
 )
@@ -138,6 +139,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow_cases("newton-squared", "gls-(softmax|identity)")
 @pytest.mark.fast_cases("newton", "gls")
 @pytest.mark.parametrize(
     ("name", "value"), [pytest.param(m, v, id=f"{m}-{v}") for m, values in EXACT.items() for v in values]
@@ -211,6 +213,7 @@ def _with_two_columns(model, share, loss):
     return replace(model, weights=weights, intercept=intercept, loss=loss)
 
 
+@pytest.mark.slow_cases("ovr_log")
 @pytest.mark.parametrize(("loss", "share"), [("softmax", 0.5), ("ovr_log", 1.0)])
 def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, share):
     params = {"loss": "log", "alpha": ALPHA, "fit_intercept": True, "dtype": "float64"}

@@ -104,6 +104,7 @@ READ_BY = {
 }
 
 
+@pytest.mark.slow_cases("(flipped|truncated)-(lanes|statistics)", "removed-(statistics|shards)")
 @pytest.mark.slow_cases(".*-two workers")
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))

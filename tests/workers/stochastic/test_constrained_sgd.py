@@ -144,6 +144,7 @@ def test_schedules(mode, schedule):
     check_against_oracle(mode, 3, False, "csr", schedule=schedule, eta0=0.1, alpha=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_two_classes_are_the_numbers_minus_one_and_one(mode, running):

@@ -285,6 +285,7 @@ def test_results_do_not_depend_on_addresses(name, k, layout, dtype):
     assert len(here | there) == 1
 
 
+@pytest.mark.slow_cases("svmsgd2", "fobos$")
 @pytest.mark.parametrize("name", list(UPDATES))
 def test_arrays_of_the_start_are_only_read(name):
     x, y, _ = problem(3)

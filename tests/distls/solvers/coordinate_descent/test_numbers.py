@@ -30,6 +30,7 @@ def stored(path, x, y, **options):
     return add_columns(path, shard_size=8000, executor="serial")
 
 
+@pytest.mark.slow
 class TestContract(SolverContract):
     method = "bcd"
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}

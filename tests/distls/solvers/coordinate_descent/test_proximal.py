@@ -79,6 +79,7 @@ class TestConstantSteps(_Deterministic, StoredContract):
     dense = True
 
 
+@pytest.mark.slow
 class TestSpectralSteps(_Deterministic):
     method = "sparsa"
     params = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}

@@ -38,6 +38,7 @@ class TestContract(StoredContract):
     shard_size = 2000
 
 
+@pytest.mark.slow
 class TestContractOfCycles(TestContract):
     """Of one output, where the first steps are cycles in random order."""
 

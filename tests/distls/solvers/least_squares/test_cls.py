@@ -109,6 +109,7 @@ class TestContract(SolverContract):
 FOURIER = {"features": "fourier", "block_size": 20, "bandwidth": 8.0}
 
 
+@pytest.mark.slow
 class TestContractOfFourierFeatures(SolverContract):
     """Sparse rows, principal components, the median trick; in single precision."""
 

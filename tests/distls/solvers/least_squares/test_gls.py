@@ -86,6 +86,7 @@ class TestIdentityPath(_Deterministic):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
 
+@pytest.mark.slow
 class TestSoftmaxPath(_Deterministic):
     """Long enough for the alpha to be chosen and fitted to everything."""
 

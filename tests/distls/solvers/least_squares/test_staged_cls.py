@@ -24,6 +24,7 @@ FOURIER = {"features": "fourier", "bandwidth": 2.0}
 CLS = {"inner": "cls", "inner_rounds": 2, "dtype": "float64"}
 
 
+@pytest.mark.slow
 class TestContract(SolverContract):
     """Sparse rows, an order for each block, a smaller last one among them."""
 
