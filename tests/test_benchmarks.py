@@ -75,7 +75,7 @@ SCRIPTS = {
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "least squares, figures": "papers.least_squares --figure 1,2 --also stages,spectrum --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
-    "least squares, pictures": "papers.least_squares --figure 3 --also masks,jpeg --data {sets} "
+    "least squares, pictures": "papers.least_squares --figure 3 --also changes,filters,masks,jpeg --data {sets} "
     "--directory {sets}/made --share 0.005 --workers 1 --out {tmp}/out.json",
     "constrained sgd": "papers.constrained_sgd --data {sets} --directory {sets}/made --seeds 2 --sets csgd "
     "--rows 1000 --last 12 --out {tmp}/out",
@@ -97,6 +97,10 @@ SMALLER = {
     "classes": {"WIDTHS": (16,)},
     "real": {"GRIDS": {"mcid": (FEW, None), "sdca": (FEW, 1e-2)}},
     "systems": {"STRENGTHS": {"distls mcid hinge": (1e-3, 1e-4)}},
+    "least squares, pictures": {
+        "CHANGES": {"as in the table": ((), {}), "wider": (("l2norm",), {"times": 2.0, "dtype": ""})},
+        "FILTER_CHANGES": {"as in the figure": (1.0, {}), "triangle": (0.5, {"rectify": "triangle"})},
+    },
     "sgd-qn": {
         "PASSES": (1, 5), "LANES": (1, 8), "SHAPES": {"rcv1": 1e-3, "axis": 1e-4}, "TIMED": ("rcv1", "axis"),
         "NAIVE_ROWS": 100, "OLBFGS_ROWS": 0,
