@@ -99,7 +99,7 @@ SMALLER = {
     "systems": {"STRENGTHS": {"distls mcid hinge": (1e-3, 1e-4)}},
     "least squares, pictures": {
         "CHANGES": {"as in the table": ((), {}), "wider": (("l2norm",), {"times": 2.0, "dtype": ""})},
-        "FILTER_CHANGES": {"as in the figure": (1.0, {}), "triangle": (0.5, {"rectify": "triangle"})},
+        "SPREAD": 2, "FILTER_CHANGES": {"as in the figure": (1.0, {}), "triangle": (0.5, {"rectify": "triangle"})},
     },
     "sgd-qn": {
         "PASSES": (1, 5), "LANES": (1, 8), "SHAPES": {"rcv1": 1e-3, "axis": 1e-4}, "TIMED": ("rcv1", "axis"),
