@@ -3,7 +3,7 @@
     DISTLS_DATA=FOLDER python -m benchmarks.papers.least_squares [--table 1,2] [--figure 1,2,3]
         [--also logits,changes,filters,orders,claims,stages,conditioning,path,spectrum,masks,jpeg] [--seeds 3]
         [--no-tuning] [--share 1] [--rows N] [--limit 600] [--sizes 512,1024] [--settings 1,2] [--filters 1]
-        [--directory FOLDER] [--out FILE]
+        [--cells PATTERN] [--directory FOLDER] [--out FILE]
 
 --table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
 seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits
@@ -29,6 +29,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -80,7 +81,7 @@ OF_ROUNDS = {"logistic": ("inner_rounds", (15, 60)), "calibrated": ("rounds", (5
 # Measured in every cell; the rest of linear fits to 4,000 features alone.
 OF_ALL = ("as in the table", "bandwidth x 2", "rows of unit length", "unit length, bandwidth x 2")
 
-SPREAD = 10  # seeds of the linear cells as they are, which tell what one run may have
+SPREAD = 10  # seeds of linear fits to 4,000 features as they are, which tell what one run may have
 
 # Settings of Figure 3: name, stages and models of 400 filters each, whether with polynomials.
 CIFAR = (
@@ -132,6 +133,8 @@ class Lab:
         Time limit of a competing solver of Figure 2, in CPU seconds.
     rows : int or None
         Of RCV1-4; the paper's by default.
+    cells : str
+        Of `changes`, a pattern of features, variant and change.
     sizes : sequence of int
         Features of the others in Figure 2.
     settings, filters : sequence of int
@@ -148,6 +151,7 @@ class Lab:
     tune: bool = True
     limit: float = 600.0
     rows: int | None = None
+    cells: str = ""
     sizes: Sequence[int] = ()
     settings: Sequence[int] = ()
     filters: Sequence[int] = ()
@@ -282,6 +286,8 @@ def changes(lab: Lab) -> list[Numbers]:
     for features in list(TABLE_1)[1:]:
         for variant in TABLE_1[features]:
             for name, (rows_as, change) in _changes_of(features, variant).items():
+                if re.search(lab.cells, f"{features} {variant} {name}") is None:
+                    continue
                 data = mnist(lab, *rows_as)
                 method, params = _variant(features, variant, lab)
                 own = dict(change)
@@ -290,7 +296,8 @@ def changes(lab: Lab) -> list[Numbers]:
                 if "dtype" in own:
                     own["dtype"] = "float32" if params.get("dtype") == "float64" else "float64"
                 test = data.with_name(f"{data.name}-test")
-                seeds = lab.seeds if own or rows_as or variant != "linear" else max(lab.seeds, SPREAD)
+                spread = (features, variant, name) == ("4000 features", "linear", "as in the table")
+                seeds = max(lab.seeds, SPREAD) if spread else lab.seeds
                 errors = [lab.error(lab.fit(method, data, params | own, seed=seed).model, test)
                           for seed in range(seeds)]  # fmt: skip
                 rows.append({"features": features, "variant": variant, "change": name, "errors": errors})
@@ -845,6 +852,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument(
         "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
     )
+    parser.add_argument(
+        "--cells", default="", help="of `changes`, a pattern such as '4000 .* linear'; default all"
+    )
     parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
     parser.add_argument(
         "--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take"
@@ -874,7 +884,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         lab = Lab(
             options.data or place, place, executor, options.seeds, options.share, not options.no_tuning,
-            options.limit * options.share, options.rows,
+            options.limit * options.share, options.rows, options.cells,
             *([int(n) for n in each.split(",")] for each in (options.sizes, options.settings, options.filters)),
             options.real,
         )  # fmt: skip
