@@ -98,7 +98,7 @@ class Outcome(NamedTuple):
 
     status: str  # whole, cut, failed, or left out and why
     seconds: float = 0.0
-    cpu: float = 0.0  # of all its processes
+    cpu: float = 0.0  # of its processes but the workers of a local cluster, whom nobody waits for
     numbers: Any = None
 
 
