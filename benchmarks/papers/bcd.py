@@ -124,7 +124,7 @@ class Lab:
     rounds : int
         That they may take.
     real : Path or None
-        The owners' files of RCV1, Amazon7 and News20.
+        The owners' files of RCV1, Amazon7, News20 and Sector.
     executors : dict
         Opened so far, by the number of processes.
     """
@@ -149,7 +149,7 @@ class Lab:
 
     def corpus(self, name: str) -> Corpus:
         """Return a set with its official test set, made at the first request."""
-        if name in SPLIT:
+        if self.of_owners(name):
             return self.split(name, 0)
         place = self.place / (f"{name}-{self.rows or 'all'}" if name in RCV1 else name)
         if not (place / "test").exists() and name not in RCV1:
@@ -163,10 +163,14 @@ class Lab:
             return Corpus(name, place, place.with_name(f"{place.name}-test"))
         return Corpus(name, place / "all", place / "test")
 
+    def of_owners(self, name: str) -> bool:
+        """Return whether a set is all of its owner's rows, split anew: where it is nowhere else, or is in --real."""
+        return name in SPLIT and (name not in SETS or are_there(name, self.real))
+
     def split(self, name: str, seed: int) -> Corpus:
         """Return 4/5 of the training rows of a set, and the other fifth to test on."""
         train = self.place / f"{name}-split-{seed}"
-        if name in SPLIT:
+        if self.of_owners(name):
             if self.real is None or not are_there(name, self.real):
                 sys.exit(f"{name}: needs {', '.join(NEEDED[name])} in the folder of --real")
             if not train.exists():

@@ -1,21 +1,23 @@
 """The experiments of "Least Squares Revisited" (Agarwal, Kakade, Karampatziakis, Song, Valiant 2014).
 
     DISTLS_DATA=FOLDER python -m benchmarks.papers.least_squares [--table 1,2] [--figure 1,2,3]
-        [--also logits,orders,claims,stages,conditioning,path,spectrum,masks,jpeg] [--seeds 3] [--no-tuning] [--share 1]
-        [--rows N] [--limit 600] [--settings 4] [--directory FOLDER] [--out FILE]
+        [--also logits,changes,filters,orders,claims,stages,conditioning,path,spectrum,masks,jpeg] [--seeds 3]
+        [--no-tuning] [--share 1] [--rows N] [--limit 600] [--sizes 512,1024] [--settings 1,2] [--filters 1]
+        [--cells PATTERN] [--directory FOLDER] [--out FILE]
 
 --table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
 seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits
-against twice as many Fourier features. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise
-in the order of the gradient, against LIBLINEAR and Vowpal Wabbit; `orders`: an order for each block against one for
-a pass. --figure 1: MNIST, error against seconds for blocks of several sizes and three inner updates. --figure 2: error
-and seconds by the number of features, against LIBLINEAR's six solvers at their own tolerances, scikit-learn's
-LogisticRegression and Vowpal Wabbit on precomputed features of the same kind, by CPU seconds. --figure 3: CIFAR-10,
-convolutional features, k-means filters with Coates' triangle encoding and no contrast normalisation too. `spectrum`:
-Figure 1(b) and the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features against 200 bare syrk calls
-of that size. `masks`: Figure 3 with 1,600 filters. `jpeg`: what compression costs, by MNIST and by CIFAR's images
-compressed again. `conditioning`: objectives on X and on X A, against first-order methods. `path`: twenty strengths by
-five folds in one read, against one fit.
+against twice as many Fourier features; `changes`: the table's cells with one thing changed at a time.
+--table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise in the order of the gradient, against
+LIBLINEAR and Vowpal Wabbit; `orders`: an order for each block against one for a pass. --figure 1: MNIST, error against
+seconds for blocks of several sizes and three inner updates. --figure 2: error and seconds by the number of features,
+against LIBLINEAR's six solvers at their own tolerances, scikit-learn's LogisticRegression and Vowpal Wabbit on
+precomputed features of the same kind, by CPU seconds. --figure 3: CIFAR-10, convolutional features, k-means filters
+with Coates' triangle encoding and no contrast normalisation too; `filters`: the first of them with one thing changed
+at a time; `masks`: with 1,600 filters; `jpeg`: what compression costs, by MNIST and by CIFAR's images compressed
+again. `spectrum`: Figure 1(b) and the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features against
+200 bare syrk calls of that size. `conditioning`: objectives on X and on X A, against first-order methods. `path`:
+twenty strengths by five folds in one read, against one fit.
 
 DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on
 two processes of one thread unless stated otherwise. --share makes everything smaller, to try the command.
@@ -27,6 +29,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -62,6 +65,24 @@ BANDWIDTHS = (0.5, 1.0, 2.0)
 STRENGTHS = (0.3, 1.0, 3.0)
 
 
+# What may differ from the paper in Table 1: changes of the rows, then of the parameters, `times` of the bandwidth.
+CHANGES: dict[str, tuple[tuple[str, ...], Numbers]] = {
+    "as in the table": ((), {}),
+    **{f"ridge {alpha:g}": ((), {"alpha": alpha}) for alpha in (1e-6, 1e-5, 1e-3, 1e-2)},
+    **{f"bandwidth x {times:g}": ((), {"times": times}) for times in (0.5, 1.5, 2.0, 3.0)},
+    **{f"{pca} components": ((), {"pca": pca}) for pca in (30, 40, 75, 100)},
+    "no intercept": ((), {"fit_intercept": False}),
+    "the other precision": ((), {"dtype": ""}),
+    "standardised pixels": (("standardize",), {}),
+    "rows of unit length": (("l2norm",), {}),
+    "unit length, bandwidth x 2": (("l2norm",), {"times": 2.0}),
+}
+OF_ROUNDS = {"logistic": ("inner_rounds", (15, 60)), "calibrated": ("rounds", (5, 20))}
+# Measured in every cell; the rest of linear fits to 4,000 features alone.
+OF_ALL = ("as in the table", "bandwidth x 2", "rows of unit length", "unit length, bandwidth x 2")
+
+SPREAD = 10  # seeds of linear fits to 4,000 features as they are, which tell what one run may have
+
 # Settings of Figure 3: name, stages and models of 400 filters each, whether with polynomials.
 CIFAR = (
     ("400 filters", 1, 1, False),
@@ -78,7 +99,20 @@ FILTERS: dict[str, tuple[int, Numbers]] = {
     "k-means, triangle, no contrast": (
         4, {"features": "kmeans-masks", "contrast": False, "threshold": 0.0, "rectify": "triangle"}),
 }  # fmt: skip
-FIGURE_2 = (512, 1024, 2048)  # features of the others
+# What may matter of the first setting of Figure 3, as parameters of the k-means filters and times their number.
+FILTER_CHANGES: dict[str, tuple[float, Numbers]] = {
+    "as in the figure": (1.0, {}),
+    "triangle": (0.5, {"rectify": "triangle", "threshold": 0.0}),
+    "triangle, no contrast": (0.5, {"rectify": "triangle", "threshold": 0.0, "contrast": False}),
+    "no contrast": (1.0, {"contrast": False}),
+    "no threshold": (1.0, {"threshold": 0.0}),
+    **{f"{side} x {side} pixels": (1.0, {"mask_side": side}) for side in (4, 8)},
+    "3 x 3 regions": (2.25, {"pool": 3}),
+    "linear": (1.0, {"inner": "linear"}),
+    **{f"ridge {alpha:g}": (1.0, {"alpha": alpha}) for alpha in (1e-3, 1e-2)},
+    "twice the filters": (2.0, {}),
+    "four times the filters": (4.0, {}),
+}
 
 
 @dataclass(frozen=True)
@@ -99,8 +133,12 @@ class Lab:
         Time limit of a competing solver of Figure 2, in CPU seconds.
     rows : int or None
         Of RCV1-4; the paper's by default.
-    settings : int or None
-        Of Figure 3, the first so many; all by default.
+    cells : str
+        Of `changes`, a pattern of features, variant and change.
+    sizes : sequence of int
+        Features of the others in Figure 2.
+    settings, filters : sequence of int
+        Of Figure 3, from 1 on.
     real : Path or None
         The owners' files of RCV1-4 and CIFAR-10.
     """
@@ -113,7 +151,10 @@ class Lab:
     tune: bool = True
     limit: float = 600.0
     rows: int | None = None
-    settings: int | None = None
+    cells: str = ""
+    sizes: Sequence[int] = ()
+    settings: Sequence[int] = ()
+    filters: Sequence[int] = ()
     real: Path | None = None
 
     def fit(self, method: str, data: Path, params: Mapping[str, Any], **options: Any) -> Any:
@@ -137,24 +178,24 @@ class Lab:
         return path
 
 
-def mnist(lab: Lab) -> Path:
-    """Ingest MNIST once: mnist and mnist-test; the training rows split as mnist-part and mnist-part-val."""
-    folder = lab.source / "mnist"
+def mnist(lab: Lab, *more: str) -> Path:
+    """Ingest MNIST once, maybe with more transforms: mnist and mnist-test; rows split: mnist-part, mnist-part-val."""
+    folder, name = lab.source / "mnist", "-".join(("mnist", *more))
 
     def make(path: Path) -> None:
-        for out, split in ((path, ()), (path.with_name("mnist-part"), ("val=0.2",))):
+        for out, split in ((path, ()), (path.with_name(f"{name}-part"), ("val=0.2",)))[: 1 if more else 2]:
             distls.ingest(
                 str(folder / "train-images-idx3-ubyte.gz"),
                 out,
                 labels=folder / "train-labels-idx1-ubyte.gz",
-                transform=("scale=255",),
+                transform=("scale=255", *more),
                 split=split,
             )
         labels = folder / "t10k-labels-idx1-ubyte.gz"
         images_of_test = str(folder / "t10k-images-idx3-ubyte.gz")
-        distls.ingest(images_of_test, path.with_name("mnist-test"), labels=labels, like=path)
+        distls.ingest(images_of_test, path.with_name(f"{name}-test"), labels=labels, like=path)
 
-    return lab.set_of("mnist", make)
+    return lab.set_of(name, make)
 
 
 # -- Table 1 ---------------------------------------------------------------------------------------------
@@ -229,10 +270,48 @@ def _mean_error(lab: Lab, data: Path, method: str, params: Numbers, seeds: int) 
 def _best_bandwidth(lab: Lab, method: str, params: Numbers) -> float:
     """Choose among multiples of the median trick's bandwidth by the error on the validation split."""
     part, held = lab.place / "mnist-part", lab.place / "mnist-part-val"
-    small = {**FOURIER, "block_size": 8, "stages": 1, "inner": "linear"}
-    middle = lab.fit("stagewise", part, small).model.recipe["features"]["bandwidth"]
+    middle = _median_bandwidth(lab, part)
     grid = {**params, "bandwidth": [factor * middle for factor in BANDWIDTHS]}
     return float(lab.fit(method, part, grid, select=held).selected["bandwidth"])
+
+
+def _median_bandwidth(lab: Lab, data: Path, **params: Any) -> float:
+    small = {**FOURIER, "block_size": 8, "stages": 1, "inner": "linear", **params}
+    return float(lab.fit("stagewise", data, small).model.recipe["features"]["bandwidth"])
+
+
+def changes(lab: Lab) -> list[Numbers]:
+    """Measure the cells of Table 1 with one thing changed at a time: what a difference from the paper may be of."""
+    rows = []
+    for features in list(TABLE_1)[1:]:
+        for variant in TABLE_1[features]:
+            for name, (rows_as, change) in _changes_of(features, variant).items():
+                if re.search(lab.cells, f"{features} {variant} {name}") is None:
+                    continue
+                data = mnist(lab, *rows_as)
+                method, params = _variant(features, variant, lab)
+                own = dict(change)
+                if times := own.pop("times", None):
+                    own["bandwidth"] = times * _median_bandwidth(lab, data)
+                if "dtype" in own:
+                    own["dtype"] = "float32" if params.get("dtype") == "float64" else "float64"
+                test = data.with_name(f"{data.name}-test")
+                spread = (features, variant, name) == ("4000 features", "linear", "as in the table")
+                seeds = max(lab.seeds, SPREAD) if spread else lab.seeds
+                errors = [lab.error(lab.fit(method, data, params | own, seed=seed).model, test)
+                          for seed in range(seeds)]  # fmt: skip
+                rows.append({"features": features, "variant": variant, "change": name, "errors": errors})
+                shown = " ".join(f"{error:5.2f}" for error in errors)
+                print(f"{features} {variant:11} {name:28} {np.mean(errors):5.2f} % ({shown})", flush=True)
+    return rows
+
+
+def _changes_of(features: str, variant: str) -> dict[str, tuple[tuple[str, ...], Numbers]]:
+    """Return the changes of a cell: all of linear fits to 4000 features, fewer of others."""
+    every = variant == "linear" and features == "4000 features"
+    found = {name: own for name, own in CHANGES.items() if every or name in OF_ALL}
+    name, numbers = OF_ROUNDS.get(variant, ("", ()))
+    return found | {f"{name} {number}": ((), {name: number}) for number in numbers}
 
 
 def _line_1(row: Numbers) -> str:
@@ -362,7 +441,7 @@ def figure_2(lab: Lab) -> Numbers:
             for i, (s, e) in enumerate(curve)
         ]
     labels, test_y = arrays_of(data)[1], arrays_of(data.with_name("mnist-test"))[1]
-    for size in map(lab.scaled, FIGURE_2):
+    for size in map(lab.scaled, lab.sizes):
         given = _fourier(lab, size), labels, _fourier(lab, size, test=True), test_y
         for row in opponents.on_features(*given, limit=lab.limit):
             row |= {"features": size, "times faster": {
@@ -533,8 +612,8 @@ def figure_3(lab: Lab) -> list[Numbers]:
     """Measure Figure 3: CIFAR-10 with convolutions, also joined with polynomials, in stages and averaged."""
     train, test = images.cifar(lab.source, lab.place, lab.real)
     rows = []
-    for name, stages, models, beside in CIFAR[: lab.settings]:
-        for filters, (each, kind) in FILTERS.items():
+    for name, stages, models, beside in (CIFAR[number - 1] for number in lab.settings):
+        for filters, (each, kind) in (list(FILTERS.items())[number - 1] for number in lab.filters):
             size = each * lab.scaled(400)
             params = {**CIFAR_PARAMS, **kind, "block_size": size, "stages": stages, "models": models}
             if beside:
@@ -555,6 +634,23 @@ def _pictured(lab: Lab, train: Path, test: Path, params: Numbers) -> Numbers:
         "accuracy": 100 - lab.error(fitted.model, test),
         "seconds": round_seconds(fitted.record),
     }
+
+
+def filter_changes(lab: Lab) -> list[Numbers]:
+    """Measure what matters of the first setting of Figure 3, one thing changed at a time."""
+    train, test = images.cifar(lab.source, lab.place, lab.real)
+    rows, size = [], 8 * lab.scaled(400)
+    for name, (times, change) in FILTER_CHANGES.items():
+        params = {
+            **CIFAR_PARAMS,
+            **FILTERS["k-means"][1],
+            "stages": 1,
+            **change,
+            "block_size": int(times * size),
+        }
+        rows.append({"change": name, **_pictured(lab, train, test, params)})
+        print(f"{name:24} " + "{accuracy:6.2f} % in {seconds:.0f} s".format(**rows[-1]), flush=True)
+    return rows
 
 
 def masks(lab: Lab) -> Numbers:
@@ -728,6 +824,8 @@ PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
     "figure": {"1": figure_1, "2": figure_2, "3": figure_3},
     "also": {
         "logits": logits,
+        "changes": changes,
+        "filters": filter_changes,
         "orders": orders,
         "claims": claims,
         "spectrum": spectrum,
@@ -754,11 +852,19 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument(
         "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
     )
+    parser.add_argument(
+        "--cells", default="", help="of `changes`, a pattern such as '4000 .* linear'; default all"
+    )
     parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
     parser.add_argument(
         "--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take"
     )
-    parser.add_argument("--settings", type=int, help="of Figure 3, the first so many; default all")
+    for name, default, what in (
+        ("sizes", "512,1024,2048", "features of the others in Figure 2, times the share"),
+        ("settings", ",".join(map(str, range(1, len(CIFAR) + 1))), "of Figure 3, counted from 1"),
+        ("filters", ",".join(map(str, range(1, len(FILTERS) + 1))), "of Figure 3, counted from 1"),
+    ):
+        parser.add_argument(f"--{name}", default=default, help=f"{what}; default {default}")
     parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path)
@@ -778,7 +884,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         lab = Lab(
             options.data or place, place, executor, options.seeds, options.share, not options.no_tuning,
-            options.limit * options.share, options.rows, options.settings, options.real,
+            options.limit * options.share, options.rows, options.cells,
+            *([int(n) for n in each.split(",")] for each in (options.sizes, options.settings, options.filters)),
+            options.real,
         )  # fmt: skip
         try:
             for part, name in asked:

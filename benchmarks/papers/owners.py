@@ -154,6 +154,7 @@ NEEDED = {
     "cifar": ("data_batch_*.bin", "test_batch.bin"),
     "amazon7": ("amazon7/x.npz", "amazon7/y.npy"),
     "news20": ("news20.scale", "news20.t.scale"),
+    "sector": ("sector.scale", "sector.t.scale"),
 }
 READERS: dict[str, Callable[[Path, Path, Options], None]] = {
     "rcv1-4": lambda *given: _rcv1("rcv1-4", *given),
@@ -165,5 +166,6 @@ READERS: dict[str, Callable[[Path, Path, Options], None]] = {
     "cifar": _pictures,
     "amazon7": lambda *given: _split("amazon7", *given),
     "news20": lambda *given: _split("news20", *given),
+    "sector": lambda *given: _split("sector", *given),
 }
-SPLIT = ("amazon7", "news20")  # by a seed, and not generated
+SPLIT = ("amazon7", "news20", "sector")  # by a seed, and not generated

@@ -147,7 +147,7 @@ def _mcid_figure_3(numbers: Numbers) -> list[Panel]:
 def _mcid_figure_4(numbers: Numbers) -> list[Panel]:
     rows, printed = numbers["4"], {"distls": [(7.28, 97.2)], "cutting planes": [(77.88, 97.2)]}
     return [
-        Panel(f"{kind}, half of the rows", "seconds", "accuracy %", {
+        Panel(f"{kind}, half of the rows", "CPU seconds", "accuracy %", {
             solver: _over((r for r in rows if (r["kind"], r["solver"]) == (kind, solver)), "seconds", "accuracy")
             for (solver,) in _kinds(rows, "solver")}, printed if kind == "rcv1-4" else {}, "x")
         for (kind,) in _kinds(rows, "kind")
