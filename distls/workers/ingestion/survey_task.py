@@ -14,13 +14,13 @@ from distls.workers.ingestion.formats.csv import RowReader
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.plain_rows import plain_blocks
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import CODED, Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.messages import ENCODED, lacks_label, quoted
 from distls.workers.ingestion.records.reader import SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress
+from distls.workers.ingestion.table_survey import survey_columns
 from distls.workers.runtime.buffers import borrowed_buffers
 
 
