@@ -45,7 +45,7 @@ def store_rules(
 
 
 def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
-    """Return the number of the first row of each item, if every line but a header is one; `check_order` checks that."""
+    """Return the number of the first row of each item, if every line but a header is one; see `counted_rows`."""
     items: tuple[Any, ...] = plan.items
     # Items of other formats are ranges of rows.
     if not isinstance(items[0], TextItem):
@@ -67,21 +67,22 @@ def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
     return tuple(firsts)
 
 
-def check_order(survey: Survey, rules: RowRules, staging: StagingArea) -> None:
-    """Raise BadInputError unless labels in the order of rows are as many, and every item begins where it should."""
-    # Only a file that was cut by its lines can disagree.
-    rows = 0
-    for first, summary in zip(rules.first_rows, survey.summaries, strict=True):
-        if first != rows:
-            raise BadInputError(
-                f"{survey.plan.files[0].path}: has lines that are no rows (blank, or comments), so that "
-                f"{rules.labels} does not say which label is whose; remove them, or join labels by --id-column"
-            )
-        rows += sum(chunk["rows"] for chunk in summary["chunks"]) + summary["skipped"]
-        rows += sum(summary["dropped"].values())
+def counted_rows(survey: Survey, rules: RowRules, staging: StagingArea) -> tuple[int, ...]:
+    """Return the number of the first row of each item, as they were read: lines that are blank, or comments, are none.
+
+    Raises BadInputError unless labels in the order of rows are as many.
+    """
+    counts = [
+        sum(chunk["rows"] for chunk in summary["chunks"])
+        + summary["skipped"]
+        + sum(summary["dropped"].values())
+        for summary in survey.summaries
+    ]
     found = len(staging.read_array("labels-ends")) - 1
-    if found != rows:
-        raise BadInputError(f"{rules.labels}: {found} labels for {rows} rows")
+    if found != sum(counts):
+        remedy = "; where rows have ids, --id-column joins labels by them"
+        raise BadInputError(f"{rules.labels}: {found} labels for {sum(counts)} rows{remedy}")
+    return tuple(itertools.accumulate(counts[:-1], initial=0))
 
 
 # -- what is reported ------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from distls.ingestion.dataset_facts import (
 )
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
-from distls.ingestion.label_rules import check_order, dropped_rows, rows_record, store_rules
+from distls.ingestion.label_rules import counted_rows, dropped_rows, rows_record, store_rules
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
@@ -245,7 +245,12 @@ class IngestRun:
         self.reading.each_worker(release_buffers, None)
         survey = Survey(self.plan, summaries)
         if self.rules is not None and self.rules.first_rows:
-            check_order(survey, self.rules, self.staging)
+            counted = counted_rows(survey, self.rules, self.staging)
+            if (
+                counted != self.rules.first_rows
+            ):  # not all lines are rows: some labels were those of other rows
+                self.rules = replace(self.rules, first_rows=counted)
+                return self._stage(2 * len(self.plan.items))
         return survey
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:

@@ -112,7 +112,8 @@ class _Survey:
             for column, (*place, text) in self.words.items()
             if text.removeprefix("\ufeff") == self.read.columns[column]
             and self.read.dialect.header
-            and place[1] > 1
+            # not the first line or two of a file, which may be a range's
+            and int(self.where(self.lines, *place).rpartition(":")[2]) > 2
         ]
         places = [place for place, _ in again]
         # a single value, or one of the first row, may be that of a category, but not behind another file's mark

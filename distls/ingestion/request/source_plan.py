@@ -11,7 +11,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
-from distls.workers.ingestion.formats.parquet import PARQUET_READER
+from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, too_many_columns
 from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
@@ -159,7 +159,7 @@ def record_items(files: Sequence[SourceFile], separator: str | None) -> tuple[Te
 def record_facts(read: ReadOptions, items: tuple[TextItem, ...]) -> dict[str, Any]:
     """Return the fields of a `SourcePlan` of text that is read by records."""
     sizes = tuple(item.stop - item.start for item in items)
-    return {"reader": PARQUET_READER, "items": items, "item_bytes": sizes, "read": read}
+    return {"reader": TABLE_READER, "items": items, "item_bytes": sizes, "read": read}
 
 
 def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:

@@ -60,7 +60,9 @@ def are_predictions(path: Place, ids: Collection[str] = ("id",), *, whole: bool 
 
 def _is_headed(start: bytes) -> bool:
     """Return whether the start of a file has all of its header, if that may be ours."""
-    return not start.startswith((b"row,prediction", b'row,"prediction', b"row,label")) or b"\r\n" in start
+    # a line ends outside quotes, in a file of others maybe otherwise than ours do
+    ended = any(b"\n" in part for part in start.split(b'"')[::2])
+    return ended or not start.startswith((b"row,prediction", b'row,"prediction', b"row,label"))
 
 
 def _is_group(path: Place, whole: bool) -> bool:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import RowIds, pack_ids, take_ids
-from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.relabel_kernels import have_features, relabel_records
@@ -108,13 +107,9 @@ class RowStep:
             absent = np.flatnonzero(~there).tolist()
             faults = {row: f"{quoted(ids[row].encode())}: no label in {self.rules.labels}" for row in absent}
         else:
-            places, faults = self.first_row + numbers, {}
+            # where there are more rows than labels, the driver refuses them once it has counted them
+            places, faults = np.minimum(self.first_row + numbers, len(ends) - 2), {}
             there = np.ones(len(places), dtype=bool)
-            if len(places) and places[-1] >= len(ends) - 1:
-                raise BadInputError(
-                    f"{self.rules.labels}: {len(ends) - 1} labels, but there are more rows; where rows have ids, "
-                    "--id-column joins labels by them"
-                )
         # One gather of all labels: the place of each is that of its row's first, and its rank in the row.
         counts = np.where(there, ends[places + 1] - ends[places], 0)
         own = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

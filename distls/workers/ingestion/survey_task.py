@@ -12,14 +12,15 @@ from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import RowReader
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
+from distls.workers.ingestion.formats.plain_rows import plain_blocks
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.formats.table_survey import survey_columns
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import CODED, Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.messages import ENCODED, lacks_label, quoted
 from distls.workers.ingestion.records.reader import SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress
+from distls.workers.ingestion.table_survey import survey_columns
 from distls.workers.runtime.buffers import borrowed_buffers
 
 
@@ -55,11 +56,23 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
 
 def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of a Parquet row group, or of records of text; see `survey_item`."""
-    return survey_columns(item, spec.read, spec.limits, spec.checked)
+    plain = (
+        _survey_text(item, spec, plain=True)
+        if spec.read.source == "csv" and isinstance(item, TextItem)
+        else {}
+    )
+    return (
+        plain if "lines" in plain else {**survey_columns(item, spec.read, spec.limits, spec.checked), **plain}
+    )
 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
     """Survey the columns of separated text; see `survey_item`."""
+    return _survey_text(item, spec)
+
+
+def _survey_text(item: TextItem, spec: SurveySpec, plain: bool = False) -> dict[str, Any]:
+    """Survey text by the kernel; of records that it does not read return what it met: columns with codes."""
     own = item.own(spec.read)
     place = {name: c for c, name in enumerate(own.columns)}
     # numbers of columns are those of the table, which this file may have in another order
@@ -67,19 +80,12 @@ def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
     limits = {there[c]: limit for c, limit in spec.limits.items()}
     asked = replace(spec, read=own, limits=limits, checked=tuple(there[c] for c in spec.checked))
     reader = _ColumnReader(asked, line_locator(item))
-    together = refusals_together(item, reader.progress, spec.read.skip_errors)
-    with together, borrowed_buffers() as pool:
-        for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
-            reader.begin(block)
-            reader.run(block)
-            reader.progress.lines = int(reader.state[State.LINE])
-        # rows that lack nothing but a label may be left out where they are staged
-        if all(lacks_label(reason) for _, reason in reader.progress.skipped_first):
-            reader.progress.skipped_first.clear()
+    whole = reader.read_plain(item) if plain else reader.read(item, spec)
     here = np.argsort(there).tolist()
     found = reader.result()
     entries = {name: [[here[c], *rest] for c, *rest in found[name]] for name in ("words", "values")}
-    return {**found, **entries, **{name: [here[c] for c in found[name]] for name in ("unique", "codes")}}
+    found |= {**entries, **{name: [here[c] for c in found[name]] for name in ("unique", "codes")}}
+    return found if whole else {"codes": found["codes"]}
 
 
 class _ColumnReader(RowReader):
@@ -99,6 +105,35 @@ class _ColumnReader(RowReader):
         self.limits = dict(spec.limits)
         self.words: dict[int, tuple[int, str]] = {}
         self.unique: set[int] = set()
+
+    def read(self, item: TextItem, spec: SurveySpec) -> bool:
+        """Read all rows, and return that; raise BadInputError for those that cannot be read."""
+        together = refusals_together(item, self.progress, spec.read.skip_errors)
+        with together, borrowed_buffers() as pool:
+            for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
+                self.begin(block)
+                self.run(block)
+                self.progress.lines = int(self.state[State.LINE])
+            # rows that lack nothing but a label may be left out where they are staged
+            if all(lacks_label(reason) for _, reason in self.progress.skipped_first):
+                self.progress.skipped_first.clear()
+        return True
+
+    def read_plain(self, item: TextItem) -> bool:
+        """Read rows as long as they are read by records in the same way; return whether these were all."""
+        first = None
+        with borrowed_buffers() as pool:
+            for line, block in plain_blocks(item, self.options, pool):
+                first = line if first is None else first
+                # a line of blanks is no row here
+                if self.progress.skipped or self.state[State.ROWS] != line - first:
+                    break
+                if block is None:
+                    return True
+                self.state[State.LINE] = line
+                self.begin(block)
+                self.run(block)
+        return False
 
     def answer(self, token: bytes) -> float:
         """Record the first word of a column, whose other values are then skipped."""

@@ -201,18 +201,19 @@ def test_a_file_with_lines_that_are_no_rows_does_not_shift_labels(tmp_path):
     (tmp_path / "both.txt").write_text("".join(f"{n % 2}\n" for n in (*range(300), *range(1, 301))))
     ingest([tmp_path / "a.svm"] * 2, tmp_path / "twice", labels=tmp_path / "both.txt", shuffle=False)
     assert read_all(tmp_path / "twice")[1].tolist() == [n % 2 for n in (*range(300), *range(1, 301))]
-    (tmp_path / "a.svm").write_text("".join([*lines[:10], "# a comment\n", *lines[10:]]))
-    (tmp_path / "y.txt").write_text("".join(f"{n % 2}\n" for n in range(301)))
-    with pytest.raises(
-        BadInputError, match=r"has lines that are no rows .* remove them, or join labels by --id-column"
-    ):
-        ingest(tmp_path / "a.svm", tmp_path / "e", labels=tmp_path / "y.txt")
+    (tmp_path / "b.svm").write_text("".join([*lines[:10], "# a comment\n", *lines[10:], "\n"]))
+    files = [tmp_path / "b.svm", tmp_path / "a.svm"]
+    ingest(files, tmp_path / "e", labels=tmp_path / "both.txt", shuffle=False)
+    assert read_all(tmp_path / "e")[1].tolist() == [n % 2 for n in (*range(300), *range(1, 301))]
+    ingest(files[0], tmp_path / "split", labels=tmp_path / "y.txt", split={"v": 0.1})
+    both = [*rows_of(tmp_path / "split"), *rows_of(tmp_path / "split-v")]
+    assert sorted(both) == [(n, n % 2) for n in range(300)]
     (tmp_path / "y.txt").write_text("0\n1\n")
-    with pytest.raises(BadInputError, match="2 labels, but there are more rows"):
-        ingest(tmp_path / "a.svm", tmp_path / "e", labels=tmp_path / "y.txt")
+    with pytest.raises(BadInputError, match="2 labels for 300 rows; where rows have ids, --id-column joins"):
+        ingest(tmp_path / "b.svm", tmp_path / "f", labels=tmp_path / "y.txt")
     (tmp_path / "a.svm").write_text("1:2\n")
     with pytest.raises(BadInputError, match=r"y\.txt: 2 labels for 1 rows"):
-        ingest(tmp_path / "a.svm", tmp_path / "e", labels=tmp_path / "y.txt")
+        ingest(tmp_path / "a.svm", tmp_path / "f", labels=tmp_path / "y.txt")
 
 
 def test_sets_of_labels_become_one_or_are_left_out(tmp_path):

@@ -7,6 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
 from distls.ingestion.ingest import ingest
@@ -247,6 +248,16 @@ def test_a_column_with_values_and_without_name_stays(tmp_path):
 def test_lines_that_are_no_part_of_the_table_are_named(tmp_path, text, keyword):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(BadInputError, match=keyword):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+
+
+@pytest.mark.usefixtures("small_ranges")
+@pytest.mark.parametrize("line", [334, 335, 336])
+def test_names_are_found_on_the_first_lines_of_a_range(tmp_path, line):
+    rows = ["1,2,0\n"] * 500  # a range of 2,000 bytes begins within the 334th line
+    rows[line - 2] = "a,b,y\n"
+    (tmp_path / "a.csv").write_text("a,b,y\n" + "".join(rows))
+    with pytest.raises(BadInputError, match=rf"a\.csv:{line}: .* once more; remove it"):
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
 
 

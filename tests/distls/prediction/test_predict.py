@@ -15,6 +15,8 @@ from distls.ingestion.ingest import ingest
 from distls.prediction.predict import predict
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.safe_read import first_bytes
+from distls.storage.model import predictions
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.model.predictions import are_predictions
 from distls.training.fitting import fit
@@ -229,6 +231,17 @@ def test_predictions_with_a_long_header_are_replaced(tmp_path):
     for start in (header[: 2**17], "row,predictions" * 2**16):  # no header ends
         (tmp_path / "p.csv").write_text(start, newline="")
         assert not are_predictions(tmp_path / "p.csv")
+
+
+def test_little_is_read_of_a_file_whose_first_line_ends_otherwise(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(
+        predictions, "first_bytes", lambda path, size: sizes.append(size) or first_bytes(path, size)
+    )
+    for header in ("row,prediction", 'row,"prediction_a\nb"'):
+        (tmp_path / "p.csv").write_text(f"{header}\n" + "0,1.5\n" * 2**15)
+        assert not are_predictions(tmp_path / "p.csv")
+    assert sizes == [2**16] * 2
 
 
 OTHERS_FILES = {

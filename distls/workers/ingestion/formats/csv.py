@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
+    Feature,
     TableOptions,
     first_columns,
     missing_category,
@@ -92,7 +94,10 @@ class RowReader:
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
         self.slots = Slots(
-            np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots), no_rounding(n_slots - FEATURES)
+            np.zeros(n_slots, dtype=np.int64),
+            np.zeros(n_slots),
+            no_rounding(n_slots - FEATURES),
+            np.zeros(64),
         )
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
         self.records = records_in(BufferPool(), 64)
@@ -128,8 +133,8 @@ class RowReader:
                 self._add_answer(self.answer(self._token(block.text)))
             elif code == Code.WORDS_FULL:
                 self.make_room()
-            elif code == Code.NEW_LABEL:
-                self._name_labels(block.text)
+            elif code == Code.NEW_WORD:
+                self._name_words(block.text)
             else:
                 # A row with an unclosed quote has no known end, so it cannot be skipped.
                 self.refuse(block.text, self._reason(code, block.text), may_skip=code != Code.UNCLOSED)
@@ -170,7 +175,7 @@ class RowReader:
         self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
         self.state[State.ANSWERS] = n + 1
 
-    def _name_labels(self, text: Bytes) -> None:
+    def _name_words(self, text: Bytes) -> None:
         """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
@@ -285,9 +290,11 @@ class DelimitedParser(RowReader):
         bits = {Mode.DENSE: options.dense, Mode.FLOAT64: options.float64, Mode.LABELLED: bool(options.label)}
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
-        super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features), n_extra)
-        # Each feature knows the first of its columns, as categories take several.
-        self.slots.indices[FEATURES:] = first_columns(options.features)[:-1]
+        firsts = zip(options.features, first_columns(options.features), strict=False)
+        # Each slot knows its column, that of a category the first of several.
+        places = [first + k for feature, first in firsts for k in range(_n_slots(feature))]
+        super().__init__(options, columns, mode, progress, locate, FEATURES + len(places), n_extra)
+        self.slots.indices[FEATURES:] = places
         # A row without a weight counts one.
         self.slots.values[WEIGHT] = 1.0
         self._enter_categories()
@@ -359,11 +366,18 @@ class DelimitedParser(RowReader):
         )
 
 
+def _n_slots(feature: Feature) -> int:
+    """Return the values that a row has of a feature: of a category one, the indicator of its own."""
+    return feature.size if feature.kind == "date" else 1
+
+
 def _kernel_columns(options: TableOptions) -> Ints:
     """Return kind, slot and missing category of each column."""
-    slots = {feature.name: FEATURES + k for k, feature in enumerate(options.features)}
+    ends = accumulate(map(_n_slots, options.features), initial=FEATURES)
+    slots = {feature.name: slot for feature, slot in zip(options.features, ends, strict=False)}
     kind_of = {feature.name: Kind.GAPPED if feature.impute else Kind.NUMBER for feature in options.features}
     kind_of |= {f.name: Kind.CATEGORY for f in options.features if f.categories is not None}
+    kind_of |= {f.name: Kind.DATE for f in options.features if f.kind == "date"}
 
     def entry(name: str) -> tuple[int, int, int]:
         if name == options.label:

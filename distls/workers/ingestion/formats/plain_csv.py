@@ -11,7 +11,7 @@ from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYT
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
-_ASCII_BLANKS = [blank.encode() for blank in _BLANK if blank.isascii() and blank not in "\r\n"]
+ASCII_BLANKS = [blank.encode() for blank in _BLANK if blank.isascii() and blank not in "\r\n"]
 
 
 def plain_batches(
@@ -21,22 +21,38 @@ def plain_batches(
 
     The first piece of another kind is left, with all behind it, to another reader.
     """
+    for line, piece in plain_pieces(item, options):
+        if piece is None:
+            yield line, None
+            return
+        table = _parsed(piece, options, names)
+        if table is None:
+            return
+        for batch in table.to_batches(max_chunksize=n_rows):
+            yield line, batch
+            line += batch.num_rows
+
+
+def plain_pieces(item: TextItem, options: TableOptions) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (0-based line of the first row, rows) as long as the file is plain; None at its end."""
     if options.dialect.separator == " ":  # of runs of blanks, which are one, Arrow knows nothing
         return
     plain, line = _PlainText(options), 0
     for number, piece in enumerate(line_pieces(item, PIECE_BYTES)):
         if number == 0 and item.start == 0:
             head, piece = _cut_header(piece.removeprefix(BYTE_ORDER_MARK), options)
-            if head is None or not plain.has(head):
+            if head is None or not (plain.has(head) and all(map(bytes.strip, head.splitlines()))):
                 return
             line = head.count(b"\n")
-        table = _parsed(piece, options, names) if piece and plain.has(piece) else None
-        if table is None:
+        if not (piece and plain.has(piece)):
             return
-        for batch in table.to_batches(max_chunksize=n_rows):
-            yield line, batch
-            line += batch.num_rows
+        yield line, piece
+        line += _count_lines(piece)
     yield line, None
+
+
+def _count_lines(piece: bytes) -> int:
+    return count_byte(piece, b"\n") + (piece[-1:] != b"\n")
 
 
 def _cut_header(text: bytes, options: TableOptions) -> tuple[bytes | None, bytes]:
@@ -48,7 +64,10 @@ def _cut_header(text: bytes, options: TableOptions) -> tuple[bytes | None, bytes
 
 
 class _PlainText:
-    """Tells text that both readers read alike: each line is a row, and quotes are around whole fields only."""
+    """Tells text that both readers read alike: quotes are around whole fields only, without line breaks.
+
+    A blank line is no row, which shows in the number of rows.
+    """
 
     def __init__(self, options: TableOptions) -> None:
         mark = re.escape(options.dialect.separator.encode())
@@ -61,17 +80,14 @@ class _PlainText:
         """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
         breaks = bare is not text and count_byte(bare, b"\n") != count_byte(text, b"\n")
-        blank = b"\n\n" in text or text[:1] in (b"\r", b"\n")
         if b"\r" in text:
             breaks |= text.count(b"\r") != text.count(b"\r\n")
-            blank |= b"\n\r\n" in text
         padded = any(start + b" " in bare or bare[:1] == b" " for start in self._starts)
-        return not (blank or breaks or padded or b'"' in bare or b"\0" in text)
+        return not (breaks or padded or b'"' in bare or b"\0" in text)
 
 
 def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
     """Return the columns of plain text as an Arrow table, None if a line has other fields, or is not UTF-8."""
-    n_lines = count_byte(piece, b"\n") + (piece[-1:] != b"\n")
     arrow = load_arrow("X")
     from pyarrow import csv
 
@@ -85,9 +101,9 @@ def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
         table = csv.read_csv(arrow.BufferReader(piece), reading, parsing, converting)
     except arrow.ArrowInvalid:
         return None
-    if table.num_rows != n_lines:
+    if table.num_rows != _count_lines(piece):
         return None
-    has_blanks = not piece.isascii() or any(blank in piece for blank in _ASCII_BLANKS)
+    has_blanks = not piece.isascii() or any(blank in piece for blank in ASCII_BLANKS)
     return _trimmed(table, options, arrow) if has_blanks else table.combine_chunks()
 
 

@@ -35,6 +35,7 @@ class Kind(IntEnum):
     CATEGORY = 7
     LABEL_WORD = 8
     COLLECT = 9  # survey: collect the distinct values
+    DATE = 10
 
 
 class Mode(IntEnum):
@@ -55,7 +56,7 @@ class Code(IntEnum):
     FULL = 1  # no room for more rows: take them away and call again
     ASK = 2  # the value of a number, or whether a word may be here: add it to the answers and call again
     WORDS_FULL = 3  # no room for more words: grow their table and call again
-    NEW_LABEL = 4  # give the last word its value and call again
+    NEW_WORD = 4  # a label or a date: give the last word its value and call again
     FEW = 5
     MANY = 6
     VALUE = 7  # missing, not a number, not finite or too large
@@ -306,7 +307,8 @@ def general_number(text: Bytes, p: int, rules: Rules, kind: int, answers: Answer
 def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Words, state: Ints) -> Any:
     """Return (code, position after the field, value) of a field that may be a word.
 
-    `key` is that of its column (see `word_table`). The value is a feature (-1: unknown category), or a label.
+    `key` is that of its column (see `word_table`). The value is a feature (-1: unknown category), a label, or the place
+    of a date in `Slots.dates`.
     """
     kind = column[KIND]
     code, start, end, after, escaped = field_bounds(text, p, rules.separator)
@@ -314,7 +316,7 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end, rules.markers):
-        own = kind == Kind.CATEGORY and column[NA] >= 0
+        own = kind in (Kind.CATEGORY, Kind.DATE) and column[NA] >= 0
         if kind == Kind.LABEL_WORD or (np.isnan(rules.na) and not own):
             return Code.VALUE, after, 0.0
         state[State.GAPS] += 1
@@ -330,5 +332,5 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
         if not has_room(words, 1, end - start):
             return Code.WORDS_FULL, after, 0.0
         entry = insert_word(words, slot, value, key, state[State.LINE], text, start, end)
-    is_new = kind == Kind.LABEL_WORD and np.isnan(words.values[entry])
-    return (Code.NEW_LABEL if is_new else Code.DONE), after, words.values[entry]
+    is_new = kind in (Kind.LABEL_WORD, Kind.DATE) and np.isnan(words.values[entry])
+    return (Code.NEW_WORD if is_new else Code.DONE), after, words.values[entry]

@@ -47,12 +47,13 @@ from distls.workers.ingestion.parsing.word_table_kernels import Words
 
 
 class Slots(NamedTuple):
-    """Scratch of a row: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column."""
+    """Scratch of a row: slot LABEL, slot WEIGHT, from FEATURES on one for each feature column, for dates several."""
 
-    # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
+    # shape (FEATURES + n slots of features,); feature numbers; the parser fills in those of categories
     indices: Ints
     values: Doubles
     rounding: Rounding  # of the feature columns
+    dates: Doubles  # of each its number of features, then these
 
 
 class Records(NamedTuple):
@@ -79,12 +80,16 @@ def _note_unseen(state: Ints, column: int, n_before: int) -> None:
 
 @inlined
 def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
-    """Fill the slot of a label or a category; an unknown category is zero."""
+    """Fill the slots of a label, a category or a date; an unknown category is zero."""
     if kind == Kind.LABEL_WORD:
         slots.values[slot] = value
     elif kind == Kind.CATEGORY:
         slots.indices[slot] = np.int64(value)
         slots.values[slot] = np.float64(value >= 0.0)
+    elif kind == Kind.DATE and value >= 0.0:
+        at = np.int64(value)
+        for k in range(np.int64(slots.dates[at])):
+            slots.values[slot + k] = slots.dates[at + 1 + k]
 
 
 @inlined
@@ -205,8 +210,9 @@ def parse_rows(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-1: unknown); for a column to
-        collect, whether a value was missing; for one to check, CODED once a number begins with a zero, as codes do
+    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category, the place of a missing date (-1:
+        unknown); for a column to collect, whether a value was missing; for one to check, CODED once a number begins
+        with a zero, as codes do
     state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
     """
     p = state[State.POSITION]

@@ -1,0 +1,167 @@
+"""Plain separated text of numbers, categories and dates, read by the kernel of separated text.
+
+It is several times as fast as batches of Arrow, which read what the kernel leaves: any other text. The kernel takes
+seconds to compile, so that small files are left to them too.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.csv import DelimitedParser
+from distls.workers.ingestion.formats.mixed_columns import date_parts
+from distls.workers.ingestion.formats.parquet import parquet_blocks
+from distls.workers.ingestion.formats.plain_csv import ASCII_BLANKS, plain_pieces
+from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.parsing.csv_field_kernels import NA, State
+from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
+from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator
+from distls.workers.ingestion.records.line_ids import BlockLines, fields_of
+from distls.workers.ingestion.records.reader import BlockReader, ReadRun
+from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
+
+_SMALL = 4 * 2**20  # bytes
+_FEW_DATES, _REPEATS = 4096, 16  # an item may have so many dates, and one more for so many rows
+# blanks that the kernel keeps: those that are neither a space nor a tab, and any within quotes
+_KEPT = [blank for blank in ASCII_BLANKS if blank not in (b" ", b"\t")]
+_KEPT_IN_QUOTES = (b'" ', b' "', b'"\t', b'\t"')
+_WIDE_BLANK = re.compile(r"[^\S\x00-\x7f]")
+
+
+def plain_blocks(
+    item: TextItem, options: TableOptions, pool: BufferPool
+) -> Iterator[tuple[int, TextBlock | None]]:
+    """Yield (0-based line of the first row, whole lines) as long as the kernel reads as Arrow does; None at their end.
+
+    Nothing is yielded of a small file, or of columns that the kernel does not know.
+    """
+    options = item.own(options)
+    known = all(f.kind == "date" or not (f.kind or f.style) for f in options.features)
+    if options.source != "csv" or options.more_labels or not known:
+        return
+    for number, (line, piece) in enumerate(plain_pieces(item, options)):
+        if piece is None:
+            yield line, None
+        elif (number == 0 and len(piece) < _SMALL) or _has_kept_blanks(piece):
+            return
+        else:
+            text = pool.take("text", len(piece) + PADDING)
+            text[: len(piece)], text[len(piece) :] = np.frombuffer(piece, np.uint8), ord("\n")
+            yield line, TextBlock(text, len(piece))
+
+
+def _has_kept_blanks(piece: bytes) -> bool:
+    """Return whether text may have blanks around values that the kernel takes for a part of them, or is not UTF-8."""
+    quoted = b'"' in piece and any(blank in piece for blank in _KEPT_IN_QUOTES)
+    if quoted or any(blank in piece for blank in _KEPT):
+        return True
+    try:
+        return not piece.isascii() and _WIDE_BLANK.search(piece.decode()) is not None
+    except UnicodeDecodeError:
+        return True
+
+
+class _DateParser(DelimitedParser):
+    """Parses numbers, categories and dates, each of which is read once."""
+
+    def __init__(
+        self,
+        options: TableOptions,
+        n_extra: int,
+        progress: Progress,
+        locate: Callable[[int], str],
+        pool: BufferPool,
+    ) -> None:
+        super().__init__(options, n_extra, progress, locate, pool)
+        self._n_dates = self._at = 0
+        self._features = {options.columns.index(f.name): f for f in options.features if f.kind == "date"}
+        for column, feature in self._features.items():
+            if options.na or feature.impute:
+                self.columns[column, NA] = self._add_date((self.rules.na,) * feature.width)
+
+    def _add_date(self, parts: tuple[float, ...]) -> int:
+        """Return the place of a new date."""
+        at, self._at = self._at, self._at + 1 + len(parts)
+        if self._at > len(self.slots.dates):
+            self.slots = self.slots._replace(dates=np.resize(self.slots.dates, 2 * self._at))
+        self.slots.dates[at : self._at] = len(parts), *parts
+        self._n_dates += 1
+        return at
+
+    def _name_words(self, text: Bytes) -> None:
+        feature = self._features.get(int(self.state[State.COLUMN]))
+        if feature is None:
+            super()._name_words(text)
+            return
+        entry = len(self.table) - 1
+        parts = date_parts(self.table.text(entry), feature.style)
+        often = self._n_dates < _FEW_DATES + self.state[State.LINE] // _REPEATS
+        if not often or parts is None or max(map(abs, parts)) > np.finfo(np.float32).max:
+            self.refuse(text, f"{self._field(text)}: a date for batches of Arrow")
+        else:
+            self.table.words.values[entry] = self._add_date(parts[: feature.width])
+
+
+@dataclass(frozen=True)
+class TableReader(BlockReader[Any, TableOptions]):
+    """Reads rows by the kernel as far as it can, the others as `blocks` has them; the progress counts rows."""
+
+    def batches(self, item: Any, run: ReadRun[TableOptions]) -> Iterator[RecordBatch]:
+        """Yield the item's records from ``run.progress`` on."""
+        n_rows, progress, skip = 0, run.progress, run.progress.offset
+        for batch, counts in _kernel_batches(item, run):
+            if batch is None:
+                return
+            n_rows += len(batch.row_line)
+            # what an earlier attempt has staged is read again, so that batches end at the same rows
+            if n_rows > skip:
+                progress.offset = progress.lines = n_rows
+                progress.gaps, progress.unseen = progress.gaps + counts.gaps, progress.unseen + counts.unseen
+                progress.unseen_first = progress.unseen_first or counts.unseen_first
+                yield batch
+        yield from super().batches(item, run)
+
+
+def _kernel_batches(
+    item: TextItem, run: ReadRun[TableOptions]
+) -> Iterator[tuple[RecordBatch | None, Progress]]:
+    """Yield the records of plain text, and what was counted in them, up to a refused row; None at the end."""
+    options, locate = replace(item.own(run.options), skip_errors=False), line_locator(item)
+    parser, ahead = None, 0
+    for line, block in plain_blocks(item, run.options, run.pool):
+        if parser is None:
+            parser, ahead = _DateParser(options, run.n_extra, Progress(lines=line), locate, run.pool), line
+        # a line of blanks, which the kernel passes over, is a row of too few fields
+        if line != ahead:
+            return
+        if block is None:
+            yield None, parser.progress
+            return
+        with contextlib.suppress(BadInputError):
+            for batch in parser.parse(block):
+                if int(batch.row_line[-1]) - ahead + 1 != len(batch.row_line):
+                    return
+                batch = _with_ids(batch, block, line, options, locate)
+                ahead += len(batch.row_line)
+                counts, parser.progress = parser.progress, Progress()
+                yield batch, counts
+
+
+def _with_ids(
+    batch: RecordBatch, block: TextBlock, line: int, options: TableOptions, locate: Callable[[int], str]
+) -> RecordBatch:
+    """Return a batch with the ids of its rows, if they have some; `line` is the block's first."""
+    if not options.id_column:
+        return batch
+    fields = fields_of(options.dialect.separator, options.columns.index(options.id_column))
+    return replace(batch, ids=BlockLines(block, line).ids(batch.row_line, fields, locate))
+
+
+TABLE_READER = TableReader(parquet_blocks)
