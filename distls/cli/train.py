@@ -64,8 +64,10 @@ def train(
     """
     from distls.cli.evaluation_text import evaluation_lines
     from distls.cli.progress import work_progress
+    from distls.execution.serial import SerialExecutor
     from distls.methods.method_registry import parse_values
     from distls.training.from_files import train as run_train
+    from distls.workers.ingestion.compile_beside import compiled_beside
 
     cluster = cluster_of(options, debug)
     transform = options.pop("transform")
@@ -73,6 +75,7 @@ def train(
     given = {name: value for name, value in options.items() if value is not None}
     with (
         Running(cluster, source_bytes(sources), quiet) as (executor, budget),
+        compiled_beside(isinstance(executor, SerialExecutor)),
         work_progress(quiet) as progress,
     ):
         found = run_train(

@@ -8,6 +8,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.storage.model.model import load_model
+from distls.workers.ingestion import compile_beside
 
 PROGRAM = """
 import hashlib, sys
@@ -110,3 +111,58 @@ def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
     )
     assert told
     assert fitted("third", "--workers", 2) == (digest, "")
+
+
+INGESTS = """
+import sys, numpy as np, scipy.sparse
+import distls
+from distls.workers.ingestion import compile_beside
+dense = np.random.default_rng(0).random((60, 3))
+for name, rows in (("dense", dense), ("sparse", scipy.sparse.csr_matrix(dense))):
+    distls.ingest(rows, f"{sys.argv[1]}/{name}", y=np.arange(60) % 2, transform=("auto",),)
+for kernel in (*compile_beside._KERNELS, compile_beside.gather_pairs):
+    print(kernel.__name__, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.slow
+def test_an_ingest_compiles_nothing_of_what_was_compiled_beside_it(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", compile_beside._PROGRAM], env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", INGESTS, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line in done.stdout.splitlines()[-6:]:
+        name, loaded, compiled = line.split()
+        assert int(loaded) > 0, name
+        assert compiled == "0", name
+
+
+@pytest.mark.parametrize(("here", "cores"), [(False, 8), (True, 1)])
+def test_no_second_process_where_workers_ingest_or_no_core_is_free(monkeypatch, here, cores):
+    monkeypatch.setattr(compile_beside, "available_cores", lambda: cores)
+    monkeypatch.setattr(compile_beside, "is_stored", lambda kernel: False)
+    monkeypatch.setattr(compile_beside.subprocess, "Popen", None)
+    with compile_beside.compiled_beside(here):
+        pass
+
+
+def test_a_second_process_compiles_once(monkeypatch, tmp_path):
+    # it ends with the block, and is not started where all is stored
+    monkeypatch.setattr(compile_beside, "available_cores", lambda: 2)
+    monkeypatch.setattr(compile_beside, "is_stored", lambda kernel: False)
+    monkeypatch.setattr(compile_beside, "_PROGRAM", "import time; time.sleep(600)")
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(
+        compile_beside.subprocess, "Popen", lambda *a, **b: started.append(start(*a, **b)) or started[-1]
+    )
+    with compile_beside.compiled_beside(True):
+        assert started[0].poll() is None
+    assert started[0].returncode is not None
+    monkeypatch.setattr(compile_beside, "is_stored", lambda kernel: True)
+    with compile_beside.compiled_beside(True):
+        assert len(started) == 1

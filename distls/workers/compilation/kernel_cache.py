@@ -238,6 +238,10 @@ class KernelCache(CacheOfKernel):
         files = EntryFiles(self._cache_path, self._impl.filename_base)
         files.discard(files.index_path)
 
+    def is_empty(self) -> bool:
+        """Return whether no variant without classes from outside this package is stored."""
+        return not os.path.exists(EntryFiles(self._cache_path, self._impl.filename_base).index_path)
+
     def _files(self, sig: Any) -> EntryFiles:
         """Return the files of a variant: those of classes from outside this package have an index of their own."""
         # an index is unpickled as a whole, with the classes in it: a program without the module of a loss that another
@@ -265,6 +269,12 @@ class KernelCache(CacheOfKernel):
 
 
 _CACHES: dict[Callable[..., Any], KernelCache] = {}
+
+
+def is_stored(kernel: Any) -> bool:
+    """Return whether some variant of a kernel is in the cache, or would not be kept there."""
+    cache = _CACHES.get(kernel.py_func)
+    return cache is None or not cache.is_empty()
 
 
 def _give_up_failed(dispatcher: Any, args: Any) -> None:
