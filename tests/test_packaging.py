@@ -22,6 +22,11 @@ def test_every_python_folder_is_a_listed_package():
     assert set(SETUPTOOLS["packages"]) == set(_python_folders())
 
 
+def test_the_public_names_are_data_of_the_package():
+    # distls reads its stub as it is imported: a wheel without it has no public names
+    assert set(SETUPTOOLS["package-data"]["distls"]) >= {"py.typed", "__init__.pyi"}
+
+
 def test_every_package_has_an_init_file():
     assert [str(f) for f in _python_folders().values() if not (f / "__init__.py").is_file()] == []
 
