@@ -244,8 +244,8 @@ def numbers_of(tmp_path, scales, first=0.0):
     "method",
     [
         "sdca", "newton",
-        *[pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "gls", "asgd", "csgd", "ncsgd", "rls", "olbfgs",
-                                                                  "fista", "sparsa", "stagewise")],
+        *[pytest.param(name, marks=pytest.mark.slow)
+          for name in ("sgd", "gls", "asgd", "csgd", "ncsgd", "rls", "olbfgs", "fista", "sparsa", "stagewise")],
     ],
 )  # fmt: skip
 def test_numbers_are_explained_with_nothing_chosen(tmp_path, method):
