@@ -215,8 +215,7 @@ def made_rows():
         *[pytest.param(made_rows, name, marks=pytest.mark.slow) for name in ("ovr-sdca", "newton", "gls", "mcid",
                                                                              "olbfgs")],
         *[pytest.param(lambda: load_digits(return_X_y=True), name, marks=pytest.mark.slow)
-          for name in ("sdca", "ovr-sdca", "ovr-pegasos", "ovr-logistic", "adaline", "olbfgs", "sgdqn")],
-        (lambda: load_digits(return_X_y=True), "svmsgd2"),
+          for name in ("sdca", "ovr-sdca", "ovr-pegasos", "ovr-logistic", "adaline", "olbfgs", "sgdqn", "svmsgd2")],
     ],
 )  # fmt: skip
 def test_few_rows_are_told_apart_with_nothing_chosen(tmp_path, load, method):
@@ -244,9 +243,9 @@ def numbers_of(tmp_path, scales, first=0.0):
 @pytest.mark.parametrize(
     "method",
     [
-        "sdca", "newton", "sgd",
-        *[pytest.param(name, marks=pytest.mark.slow) for name in ("gls", "asgd", "csgd", "ncsgd", "rls", "olbfgs",
-                                                                  "fista", "sparsa", "stagewise")],
+        "sdca", "newton",
+        *[pytest.param(name, marks=pytest.mark.slow)
+          for name in ("sgd", "gls", "asgd", "csgd", "ncsgd", "rls", "olbfgs", "fista", "sparsa", "stagewise")],
     ],
 )  # fmt: skip
 def test_numbers_are_explained_with_nothing_chosen(tmp_path, method):

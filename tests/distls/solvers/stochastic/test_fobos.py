@@ -75,6 +75,7 @@ def test_many_passes_come_near_the_optimum(small, loss, lanes):
     assert record["objective"] - best <= record["certificate"]["value"]
 
 
+@pytest.mark.slow
 def test_crammer_singer_learns_and_has_a_certificate(small):
     result = fit(
         "fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "fit_intercept": False}, passes=20

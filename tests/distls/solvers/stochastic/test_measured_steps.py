@@ -41,6 +41,7 @@ def _measured(run):
     return json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["measured"]
 
 
+@pytest.mark.slow_cases("sgd", "csgd-(False|True-dense)")
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("method", ["csgd", "sgd"])

@@ -73,6 +73,7 @@ def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(tmp_path, met
     assert (model.method, model.loss) == (method, LOSSES[method])
 
 
+@pytest.mark.slow
 def test_the_optimum_is_that_of_separate_binary_models(tmp_path):
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -117,7 +118,7 @@ def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path):
 def test_pegasos_has_no_probabilities(tmp_path):
     x, y = labelled_rows(100, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    model = fit("ovr-pegasos", dataset, passes=1).model
+    model = fit("ovr-pegasos", dataset, params={"dtype": "float64"}, passes=1).model
     assert evaluate(model, dataset).log_loss is None
     with pytest.raises(ParameterError, match="loss ovr_hinge, which has no probabilities"):
         predict(model, dataset, tmp_path / "p.csv", proba=True)

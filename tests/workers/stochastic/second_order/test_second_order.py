@@ -179,7 +179,7 @@ def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
 # ---------------------------------------------------------------- online L-BFGS
 
 
-@pytest.mark.slow_cases("(softmax|ovr_|squared-.-dense)")
+@pytest.mark.fast_cases("ovr_squared_hinge-2-csr")
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(
