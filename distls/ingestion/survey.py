@@ -265,7 +265,8 @@ class _Survey:
         ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
-        guessed = (f for f in categories if f.name not in self.declared and not self.typed)
+        # numbers may well be members of sets
+        guessed = (f for f in categories if not (f.kind or f.name in self.declared or self.typed))
         for feature in guessed:
             numbers = [
                 value for value in feature.categories or () if is_number(value) and value != self.read.na
