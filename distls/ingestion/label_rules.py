@@ -29,7 +29,12 @@ def store_rules(
     """Store the tables of labels for workers; return what they do with rows, None if nothing."""
     if not (plan.joined or read.label_map or read.label_level or read.drop):
         return None
-    rules = RowRules(level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel)
+    targets = (
+        max(len(getattr(plan.read, "labels", ())), getattr(getattr(plan.items[0], "y", None), "ndim", 1)) > 1
+    )
+    rules = RowRules(
+        level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel, targets=targets
+    )
     if like is not None and "unknown" in read.drop and like.meta.classes:
         rules = replace(rules, known=tuple(class_values(like.meta.classes).ravel().tolist()))
     # Stored again by an ingest that goes on: the same files give the same bits.
