@@ -10,7 +10,7 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
+from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date, listed_text
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
@@ -84,6 +84,9 @@ class _Survey:
     repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
     codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
     ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
+    texts: dict[str, str] = field(
+        default_factory=dict
+    )  # columns that turned out to be documents -> one of them
     hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
 
     def __post_init__(self) -> None:
@@ -170,6 +173,7 @@ class _Survey:
         if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
             values
         ):
+            self.texts[guess.name] = min(values - {""})
             return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
             self.ids.append(guess.name)
@@ -248,6 +252,12 @@ class _Survey:
         """Name the columns that became categories, and why if that may surprise."""
         categories = [feature for feature in features if feature.categories is not None]
         others = [id_notice(name) for name in self.ids]
+        others += [
+            f'column "{name}" has many values and is taken for documents'
+            f"{', though they are lists, whose numbers need a column each' * (listed_text(text) is not None)}: words "
+            f"are hashed into {2 * MOST_DECLARED:,} features; --kind NAME=KIND says otherwise"
+            for name, text in self.texts.items()
+        ]
         others += [
             f'column "{name}" has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features; '
             f'--kind "{name}=ignore" leaves it out'
