@@ -83,6 +83,15 @@ def labels_given(y: Any) -> Any:
     return y
 
 
+def classes_given(y: Any) -> Any:
+    """Return the classes of rows; raise BadInputError if rows have sets of them."""
+    if hasattr(y, "tocsr") or (getattr(y, "ndim", 1) == 2 and y.shape[1] > 1):
+        raise BadInputError(
+            "y: an estimator takes one class for each row; distls.train and distls.ingest take sets of labels"
+        )
+    return y
+
+
 def weights_of(X: Any, sample_weight: Any) -> Any:
     """Return the weights of rows; one number is that of each."""
     if not isinstance(sample_weight, (int, float, np.number)):

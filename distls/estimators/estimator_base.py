@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from distls.estimators.arguments import (
+    classes_given,
     dataset_given,
     has_other_columns,
     labels_given,
@@ -297,7 +298,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     classes_: NDArray[Any]
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = self._checked(X, y)
+        X, y = self._checked(X, classes_given(y))
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:

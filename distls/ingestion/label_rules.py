@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distls.facts import counted
 from distls.ingestion.label_files import store_label_map, store_labels
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
@@ -104,7 +105,7 @@ def dropped_rows(summaries: Sequence[dict[str, Any]], read: FormatOptions) -> di
 def dropped_notice(dropped: dict[str, int]) -> list[str]:
     """Return a notice of the rows that were left out, if any were asked for."""
     said = ", ".join(f"{count:,} {_SAID[kind]}" for kind, count in dropped.items())
-    return [f"{sum(dropped.values()):,} rows left out: {said}"] if dropped else []
+    return [f"{counted(sum(dropped.values()), 'row')} left out: {said}"] if dropped else []
 
 
 def rows_record(plan: SourcePlan, read: FormatOptions, dropped: dict[str, int]) -> dict[str, Any]:

@@ -220,6 +220,9 @@ class _Survey:
         # words among numbers that somebody declared are refused with their rows
         return known or (guess.name in self.read.guessed and self.place[guess.name] in self.words)
 
+    def _is_typed(self, name: str) -> bool:
+        return self.typed and name not in self.empty
+
     def _first_word(self, name: str) -> tuple[str, str]:
         item, line, text = self.words[self.place[name]]
         return text, self.where(self.lines, item, line)
@@ -275,8 +278,17 @@ class _Survey:
         ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
+            if (
+                self.read.source == "json"
+                and not feature.kind
+                and all(map(is_number, feature.categories or ()))
+            ):
+                notices.append(
+                    f'texts in column "{feature.name}" are whole numbers and taken for categories: --kind '
+                    f'"{feature.name}=number" reads them as numbers'
+                )
         # numbers may well be members of sets
-        guessed = (f for f in categories if not (f.kind or f.name in self.declared or self.typed))
+        guessed = (f for f in categories if not (f.kind or f.name in self.declared or self._is_typed(f.name)))
         for feature in guessed:
             numbers = [
                 value for value in feature.categories or () if is_number(value) and value != self.read.na

@@ -215,7 +215,9 @@ def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, faul
     wrong = [text for text, found in enumerate(parts) if found is None]
     for row in np.flatnonzero(np.isin(rows, wrong)) if wrong else ():
         text = str(texts[rows[row]])
-        fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}")
+        # of a word nobody asks where its day is
+        word = f'; --na-values "{text}" if it stands for no value' * (not any(map(str.isdigit, text)))
+        fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}{word}")
     values = np.array([(found or missing)[: feature.width] for found in parts], dtype=np.float64)
     return values.reshape(len(texts), feature.width)[rows]
 
