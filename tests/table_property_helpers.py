@@ -17,7 +17,7 @@ TEXTS = (
 )
 N_ROWS = 40
 GAPS = {"words": "category", "days": "date", "sets": "set"}  # kinds with missing values -> those without
-KINDS = ("number", "gaps", "category", "text", "date", "set", "truth", "month", *GAPS)
+KINDS = ("number", "gaps", "category", "text", "date", "set", "truth", "month", "codes", *GAPS)
 
 
 @st.composite
@@ -50,8 +50,10 @@ def _column(kind, rng):
             np.datetime64("2020-01-01", "s") + np.timedelta64(86400, "s") * rng.integers(0, 900, N_ROWS)
         )
         return days.dt.strftime("%Y-%m-%d" if kind == "date" else "%d-%b-%Y").astype(object)
+    members = ["1", "2", "30"] if kind == "codes" else ["a", "b", "c"]
+    lists = [sorted(rng.choice(members, 2, False)) for _ in range(N_ROWS)]
     return pd.Series(
-        ["|".join(sorted(rng.choice(["a", "b", "c"], 2, False))) for _ in range(N_ROWS)], dtype=object
+        [json.dumps(each) if kind == "codes" else "|".join(each) for each in lists], dtype=object
     )
 
 

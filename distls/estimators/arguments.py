@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
+from distls.ingestion.formats.memory_arrays import are_missing, unwrapped
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import ParameterError
+from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.formats.data_frames import column_labels, is_frame
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT
@@ -64,6 +65,31 @@ def lazy_type(X: Any) -> str:
     types = list(getattr(X, "dtypes", [])) or [X.dtype]
     small = all(kind == np.float32 or getattr(kind, "itemsize", 8) < 4 for kind in types)
     return "float32" if small else "float64"
+
+
+def labels_given(y: Any) -> Any:
+    """Return labels that may be wrapped; raise BadInputError if one of them is missing."""
+    y = unwrapped("y", y)
+    if hasattr(y, "__dask_graph__"):
+        return y
+    # of a list of words NumPy makes NaN a word
+    values = np.array(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
+    if values.dtype != object:
+        return y
+    if places := np.flatnonzero(are_missing(values)).tolist():
+        raise BadInputError(
+            f"y: no label in {len(places):,} of {values.size:,} places, the first at {places[0]}; leave such rows out"
+        )
+    return y
+
+
+def classes_given(y: Any) -> Any:
+    """Return the classes of rows; raise BadInputError if rows have sets of them."""
+    if hasattr(y, "tocsr") or (getattr(y, "ndim", 1) == 2 and y.shape[1] > 1):
+        raise BadInputError(
+            "y: an estimator takes one class for each row; distls.train and distls.ingest take sets of labels"
+        )
+    return y
 
 
 def weights_of(X: Any, sample_weight: Any) -> Any:

@@ -20,8 +20,10 @@ from sklearn.utils.validation import (
 )
 
 from distls.estimators.arguments import (
+    classes_given,
     dataset_given,
     has_other_columns,
+    labels_given,
     lazy_type,
     number_types,
     rows_of,
@@ -106,7 +108,7 @@ class DatasetEstimator(BaseEstimator):
             self._mixed = False
             vars(self).pop("feature_names_in_", None)  # type: ignore[attr-defined] # of an earlier fit
             return self._fit_dataset(dataset)
-        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
+        X, y = unwrapped("X", X), y if y is None else labels_given(y)
         sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
         fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
         return fit_rows(X, y, sample_weight)
@@ -296,7 +298,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     classes_: NDArray[Any]
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        X, y = self._checked(X, y)
+        X, y = self._checked(X, classes_given(y))
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from distls.estimators.arguments import number_types
+from distls.estimators.arguments import labels_given, number_types
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier
 from distls.estimators.optional_parts import LinearCoefficients
@@ -53,7 +53,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         fresh = not hasattr(self, "classes_")
         X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
-            self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X), reset=fresh
+            self, X, labels_given(y), accept_sparse="csr", dtype=number_types(X), reset=fresh
         )  # fmt: skip
         labels = self._expected_classes(classes)
         if getattr(self, "class_weight", None) == "balanced":

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distls.facts import counted
 from distls.ingestion.label_files import store_label_map, store_labels
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
@@ -29,7 +30,12 @@ def store_rules(
     """Store the tables of labels for workers; return what they do with rows, None if nothing."""
     if not (plan.joined or read.label_map or read.label_level or read.drop):
         return None
-    rules = RowRules(level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel)
+    targets = (
+        max(len(getattr(plan.read, "labels", ())), getattr(getattr(plan.items[0], "y", None), "ndim", 1)) > 1
+    )
+    rules = RowRules(
+        level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel, targets=targets
+    )
     if like is not None and "unknown" in read.drop and like.meta.classes:
         rules = replace(rules, known=tuple(class_values(like.meta.classes).ravel().tolist()))
     # Stored again by an ingest that goes on: the same files give the same bits.
@@ -100,7 +106,7 @@ def dropped_rows(summaries: Sequence[dict[str, Any]], read: FormatOptions) -> di
 def dropped_notice(dropped: dict[str, int]) -> list[str]:
     """Return a notice of the rows that were left out, if any were asked for."""
     said = ", ".join(f"{count:,} {_SAID[kind]}" for kind, count in dropped.items())
-    return [f"{sum(dropped.values()):,} rows left out: {said}"] if dropped else []
+    return [f"{counted(sum(dropped.values()), 'row')} left out: {said}"] if dropped else []
 
 
 def rows_record(plan: SourcePlan, read: FormatOptions, dropped: dict[str, int]) -> dict[str, Any]:

@@ -63,7 +63,20 @@ def plan_files(
         if like is not None
         else (*plan.notices, *_folder_notices(files, getattr(plan.read, "columns", ())))
     )
+    notices += _repeated(files)
     return replace(plan, encoding=encoding, notices=notices), read
+
+
+def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
+    """Return a notice of files that are given twice, maybe by links."""
+    first: dict[Any, str] = {}
+    for file in files:
+        found = os.stat(file.path) if os.path.exists(file.path) else None  # of stores there are no links
+        key = (found.st_dev, found.st_ino) if found else file.path
+        if key in first:
+            return (f"{file.path}: the same file as {first[key]}: its rows are read twice",)
+        first[key] = file.path
+    return ()
 
 
 def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
+from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date, listed_text
 from distls.workers.ingestion.formats.table_columns import (
     Feature,
     TableOptions,
@@ -84,6 +84,9 @@ class _Survey:
     repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
     codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
     ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
+    texts: dict[str, str] = field(
+        default_factory=dict
+    )  # columns that turned out to be documents -> one of them
     hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
 
     def __post_init__(self) -> None:
@@ -171,6 +174,7 @@ class _Survey:
         if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
             values
         ):
+            self.texts[guess.name] = min(values - {""})
             return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
             self.ids.append(guess.name)
@@ -217,6 +221,9 @@ class _Survey:
         # words among numbers that somebody declared are refused with their rows
         return known or (guess.name in self.read.guessed and self.place[guess.name] in self.words)
 
+    def _is_typed(self, name: str) -> bool:
+        return self.typed and name not in self.empty
+
     def _first_word(self, name: str) -> tuple[str, str]:
         item, line, text = self.words[self.place[name]]
         return text, self.where(self.lines, item, line)
@@ -250,6 +257,12 @@ class _Survey:
         categories = [feature for feature in features if feature.categories is not None]
         others = [id_notice(name) for name in self.ids]
         others += [
+            f'column "{name}" has many values and is taken for documents'
+            f"{', though they are lists, whose numbers need a column each' * (listed_text(text) is not None)}: words "
+            f"are hashed into {2 * MOST_DECLARED:,} features; --kind NAME=KIND says otherwise"
+            for name, text in self.texts.items()
+        ]
+        others += [
             f'column "{name}" has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features; '
             f'--kind "{name}=ignore" leaves it out'
             for name in self.hashed
@@ -266,7 +279,17 @@ class _Survey:
         ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
-        guessed = (f for f in categories if f.name not in self.declared and not self.typed)
+            if (
+                self.read.source == "json"
+                and not feature.kind
+                and all(map(is_number, feature.categories or ()))
+            ):
+                notices.append(
+                    f'texts in column "{feature.name}" are whole numbers and taken for categories: --kind '
+                    f'"{feature.name}=number" reads them as numbers'
+                )
+        # numbers may well be members of sets
+        guessed = (f for f in categories if not (f.kind or f.name in self.declared or self._is_typed(f.name)))
         for feature in guessed:
             numbers = [
                 value for value in feature.categories or () if is_number(value) and value != self.read.na

@@ -19,6 +19,8 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_width,
     is_rounded,
     listed_text,
+    marks_of,
+    undecided_date,
     unmarked,
     utc_offsets,
 )
@@ -137,9 +139,13 @@ def asks_for_choice(options: IngestOptions) -> bool:
 
 def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]]:
     """Return the kind of each column that the option names, and the mark of its sets: ``NAME=KIND``, ``tags=set:|``."""
-    kinds = {}
+    kinds, before = {}, ""
     for entry in given:
-        name, equals, rest = entry.rpartition("=")
+        if "=" not in entry and given[-1] is not entry:  # the start of a name with a comma
+            before += f"{entry},"
+            continue
+        name, equals, rest = (before + entry).rpartition("=")
+        before = ""
         kind, _, style = rest.partition(":")
         if not equals or kind not in KINDS:
             raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
@@ -174,12 +180,20 @@ class FeatureMaker:
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
+    undecided: dict[str, str] = field(
+        default_factory=dict
+    )  # columns of dates -> one with its day and month in any order
+    several: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # columns of numbers -> those with different marks
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
         kind, style = self.declared.get(name, ("category" if name in self.read.categorical else "", ""))
         if not kind:
             kind, style = self.samples.kind(name)
+            if kind == "marked" and len(texts := marks_of(self.samples.present(name))) > 1:
+                self.several[name] = texts
             if kind:
                 self.found.setdefault(style if style in _WHAT else kind, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
@@ -210,6 +224,8 @@ class FeatureMaker:
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
             style = style or date_style(texts)
+            if name not in self.declared and (text := undecided_date(texts)):
+                self.undecided[name] = text
             if len(offsets := utc_offsets(texts)) > 1:
                 self.zones[name] = offsets
             return Feature(name, width=date_width(texts, style), kind="date", style=style)
@@ -237,7 +253,7 @@ class FeatureMaker:
         notices = (
             [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
         )
-        notices += [id_notice(name) for name in self.found.get("id", ())]
+        notices += [id_notice(name, "each of the first rows") for name in self.found.get("id", ())]
         if self.long:
             notices.append(
                 f"fractions in {_some(self.long)} have more digits than float64: different ones may become equal; "
@@ -256,6 +272,17 @@ class FeatureMaker:
             notices.append(
                 f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
                 "read as they are written: convert them to one where instants count"
+            )
+        for name, text in self.undecided.items():
+            first, other = ("day", "mdy") if date_style([text]) == "dmy" else ("month", "dmy")
+            notices.append(
+                f'nothing in the first rows of "{name}" tells day and month apart: {text} is read with the {first} '
+                f'first; --kind "{name}=date:{other}" reads them the other way'
+            )
+        for name, texts in self.several.items():
+            notices.append(
+                f'numbers in "{name}" have different marks, which are left out: {" and ".join(texts)} are read as '
+                "they are without"
             )
         if self.doubtful:
             notices.append(
@@ -288,10 +315,10 @@ def codes_notice(names: Sequence[str]) -> str:
     return f"numbers in {_some(names)} begin with zeros, as codes do: --kind NAME=category keeps them as they are"
 
 
-def id_notice(name: str) -> str:
+def id_notice(name: str, rows: str = "each row") -> str:
     """Return the notice that a column is an id."""
     return (
-        f'column "{name}" has another value in each row and is taken for an id, which is no feature; '
+        f'column "{name}" has another value in {rows} and is taken for an id, which is no feature; '
         f'--kind "{name}=number" or "{name}=category" makes it one'
     )
 

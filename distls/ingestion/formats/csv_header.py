@@ -13,10 +13,10 @@ from msgspec import structs
 
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.formats.tables import LABEL_NAMES, difference, listed, named_columns
+from distls.ingestion.formats.tables import LABEL_NAMES, are_row_names, difference, listed, named_columns
 from distls.ingestion.request.format_options import checked_separator, label_names, position_of
 from distls.ingestion.request.like import Like, known_dialect, missing_values
-from distls.ingestion.request.source_start import first_lines
+from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.document_tables import is_open
@@ -77,9 +77,7 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
-    unnamed: bool = (
-        False  # the first field of the header is empty, and those below it number or name the rows
-    )
+    unnamed: bool = False  # the header's first field is empty, and those below it number or name the rows
     nameless: frozenset[str] = frozenset()  # columns without a name in the header
 
     @property
@@ -182,12 +180,8 @@ def _with_whole_header(
 ) -> tuple[list[list[str]], bool | None]:
     """Add to a header the empty name of a column that only other lines have: names of rows, or behind a last separator.
 
-    Return whether it is names of rows, as R writes them; None if the header has as many fields as other lines.
-
-    Raises
-    ------
-    BadInputError
-        All lines but the first, which may be a title, have another number of fields.
+    Return whether it is names of rows, as R writes them; None if the header has as many fields as other lines. Raises
+    BadInputError if all lines but the first, which may be a title, have another number of fields.
     """
     first, others = rows[0], rows[1:]
     widths = {len(row) for row in others}
@@ -198,22 +192,20 @@ def _with_whole_header(
     if headed and widths == {len(first) + 1}:
         if not any(row[-1] for row in others):
             return [[*first, ""], *others], False
-        if _name_rows([row[0] for row in others]):
+        if are_row_names([row[0] for row in others]):
+            if remedy := other_quotes(lines[1:]):
+                raise BadInputError(f"{path}: its lines have a field more than the first: {remedy}")
             return [["", *first], *others], True
     if len(others) < 2:  # which of them is wrong is said where rows are read
         return rows, None
     shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    raise BadInputError(
-        f'{path}: its first line ("{shown}") has {counted(len(first), "field")}, the others have {min(widths)}: remove '
-        "it if it is no part of the table, or name the separator with --separator"
+    remedy = other_quotes(lines[1:]) or (
+        "remove it if it is no part of the table, or name the separator with --separator"
     )
-
-
-def _name_rows(fields: Sequence[str]) -> bool:
-    """Return whether the first fields of lines are names of rows: different words, or 1, 2, 3, ..."""
-    if len(fields) < 2 or len({*fields}) < len(fields) or not all(fields):
-        return False
-    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(is_number, fields))
+    raise BadInputError(
+        f'{path}: its first line ("{shown}") has {counted(len(first), "field")}, the others have {min(widths)}: '
+        f"{remedy}"
+    )
 
 
 def read_heads(
@@ -234,6 +226,11 @@ def read_heads(
     known = [files[0]]
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
+        own, mark = other.dialect.separator, head.dialect.separator
+        if own != mark and len(other.columns) > 1 and mark.encode() not in first_lines(file):
+            raise BadInputError(
+                f"{file.path}: its separator is {own!r}, that of {path} {mark!r}; convert one of them"
+            )
         headed, order = other.dialect.header, [*range(len(other.columns))]
         if headed and other.columns != head.columns and {*other.columns} == {*head.columns}:
             place = {name: c for c, name in enumerate(other.columns)}
@@ -328,7 +325,9 @@ def _is_headed(rows: list[list[str]], dialect: Dialect, expected: Expected) -> t
     if expected.has_names(first):
         # names that are numbers may be values
         return True, not all(map(is_number, expected.features))
-    if expected.named & set(first):
+    # 2020 is no position where there are not so many columns
+    numbered = expected.label is not None and not -len(first) <= expected.label < len(first)
+    if expected.named & set(first) or (numbered and str(expected.label) in first):
         return True, True
     below = [[row[c] for row in others if c < len(row)] for c in range(len(first))]
     # pandas writes the numbers of the rows under an empty name

@@ -66,6 +66,11 @@ def option_defaults() -> dict[str, object]:
     return {name: value for format in _FORMATS.values() for name, value in format.options.defaults().items()}
 
 
+_UNREAD = {
+    b"\x1f\x8b": "twice; gunzip undoes one",
+    b"\x1f\x9d": "uncompress undoes it",
+    b"\x04\x22\x4d\x18": "unlz4 undoes it",
+}
 # -- recognition -----------------------------------------------------------------------------------------
 
 
@@ -124,6 +129,12 @@ def _check_archive(path: str, content: bytes) -> None:
         raise BadInputError(f"{path}: a zip archive of {', '.join(names[:5])}; unpack it: unzip {path}")
     if workbook:
         raise BadInputError(f"{path}: an Excel workbook; save it as CSV")
+    if content[257:262] == b"ustar":
+        raise BadInputError(f"{path}: a tar archive; unpack it: tar -xf {path}")
+    # what is compressed otherwise, or within gzip, which was undone
+    for mark, remedy in _UNREAD.items():
+        if content.startswith(mark):
+            raise BadInputError(f"{path}: compressed in a way that is not read here: {remedy}, or write gzip")
 
 
 def recognised(start: SourceStart) -> Format[Any] | None:

@@ -74,6 +74,9 @@ def plan_frame(
             column = _free_name(name, frame)
             request = request.with_column(option, column, name)
             others[column] = _flat(unwrapped(name, values))
+            n_rows, own = getattr(frame, "shape", (None,))[0], others[column]
+            if isinstance(n_rows, int) and not hasattr(own, "__dask_graph__") and len(own) != n_rows:
+                raise BadInputError(f"{name}: {len(own):,} values do not go with the {n_rows:,} rows of X")
     if request.format not in ("auto", *_FORMATS):
         raise ParameterError(f"format={request.format} is for files; a data frame was given")
     source = _source(frame, others)

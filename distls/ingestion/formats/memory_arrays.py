@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from distls.ingestion.formats.format_registry import ReadRequest
 
 _CHUNK_BYTES = 2**27
+_EXACT = 2**53  # whole numbers below are kept by float64
+_NAMELESS = ("nan", "NaN", "None", "<NA>", "NaT")
 _EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of numbers"
 
 
@@ -69,6 +71,7 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
         (ArrayHeader(x.shape[0], x.shape[1], sparse),),
         labelled=y is not None,
         weighted=weight is not None,
+        notices=_doubtful_words(y),
         labels=y.known if isinstance(y, LabelSets) else (),
         estimate=float(n_bytes),
         in_process=True,
@@ -138,7 +141,7 @@ def _row_values(name: str, values: Any, n_rows: int) -> Any:
         return None
     if isinstance(values, LabelSets) and len(values) == n_rows:
         return values
-    values = np.asarray(values) if not isinstance(values, LabelSets) else np.empty(len(values))
+    values = _plain_values(values) if not isinstance(values, LabelSets) else np.empty(len(values))
     if len(values) != n_rows or values.ndim not in ((1, 2) if name == "y" else (1,)):
         raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
     if name == "y" and _are_words(values):
@@ -154,6 +157,54 @@ def _row_values(name: str, values: Any, n_rows: int) -> Any:
 def _are_words(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "UT" or (
         values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)
+    )
+
+
+def _plain_values(given: Any) -> NDArray[Any]:
+    """Return objects as numbers or words if they are some, those that are missing as NaN or an empty text."""
+    values = np.asarray(given)
+    if isinstance(given, (list, tuple)) and values.dtype.kind == "U":  # in which a NaN has become a word
+        values[are_missing(np.array(given, dtype=object))] = ""
+    if values.dtype.kind != "O":
+        return values
+    missing = are_missing(values)
+    there = values[~missing].tolist()
+    if all(isinstance(value, (bool, int, float)) for value in there) and there:
+        found = np.array(there)
+        whole = found.dtype.kind != "f"
+        if not missing.any() and found.dtype.kind != "O":
+            return found.reshape(values.shape)
+        # whole numbers that float64 does not keep are words
+        if not whole or max(map(abs, there)) < _EXACT:
+            values = np.full(values.shape, np.nan)
+            values[~missing] = found
+            return values
+        there = [str(value) for value in there]
+    elif not all(isinstance(value, str) for value in there):
+        return values
+    values = np.full(values.shape, "", dtype=object)
+    values[~missing] = there
+    return values
+
+
+def are_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which objects stand for no value: None, NaN, and those of pandas."""
+    found = [
+        value is None or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, (float, np.floating)) and value != value)
+        for value in values.flat
+    ]  # fmt: skip
+    return np.array(found, dtype=bool).reshape(values.shape)
+
+
+def _doubtful_words(y: Any) -> tuple[str, ...]:
+    """Return a notice of classes whose names are those of missing values as texts."""
+    names = [name for name in _NAMELESS if isinstance(y, np.ndarray) and y.dtype.kind == "U" and name in y]
+    said = ", ".join(f'"{name}"' for name in names)
+    return tuple(
+        f"y: {said} is a class, though missing labels become that as texts: give None in their place, and "
+        "--drop unknown leaves their rows out"
+        for _ in names[:1]
     )
 
 
@@ -187,10 +238,17 @@ def own_columns(x: Any, y: Any, weight: Any, request: ReadRequest) -> tuple[Any,
 def unwrapped(name: str, value: Any) -> Any:
     """Return the array in an xarray DataArray or an AnnData object, any other value as it is.
 
+    Masked values are missing ones, NaN or None.
+
     Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
     """
     if hasattr(value, "tocsr"):  # some sparse matrices are mappings too
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        floats = name != "y" or value.dtype.kind == "f"
+        whole = value.data.astype(float if floats else object)
+        whole[np.ma.getmaskarray(value)] = np.nan if floats else None
+        return whole
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":
         if kind != "DataArray":

@@ -1,5 +1,6 @@
 """Columns of a table: roles chosen by the options, or taken over from another data set."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from distls.workers.ingestion.formats.table_columns import (
     TableOptions,
     feature_names,
     first_columns,
+    is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
@@ -89,8 +91,8 @@ def choose_columns(
     read = _with_roles(read, kinds)
     labels = labels_of(read.label_column, options.unlabelled, find)
     weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
-    ignored = [find("ignore_columns", name) for name in read.ignore_columns]
-    declared = [find("categorical", name) for name in read.categorical]
+    ignored = find.all("ignore_columns", read.ignore_columns)
+    declared = find.all("categorical", read.categorical)
     ids = "" if read.id_column is None else find("id_column", read.id_column)
     purposes = {"label_column": labels, "weight_column": [weight], "id_column": [ids]}
     _check_purposes({**purposes, "ignore_columns": ignored})
@@ -147,7 +149,7 @@ def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ..
     find = ColumnFinder(read.columns, "")
     kinds = declared_kinds(options.kind, find)
     return (
-        *(find("categorical", name) for name in options.categorical),
+        *find.all("categorical", options.categorical),
         *(name for name, (kind, _) in kinds.items() if kind == "category"),
     )
 
@@ -166,6 +168,8 @@ class ColumnFinder:
         """Return the name of the column that `option` refers to."""
         if wanted in self._known:
             return str(wanted)
+        if same := same_form(str(wanted), self.names):  # keyboards and file systems have others
+            return same
         position = position_of(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
             remedy = self.remedy if position is None else ""
@@ -173,6 +177,12 @@ class ColumnFinder:
                 f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'
             )
         return self.names[position]
+
+    def all(self, option: str, given: Sequence[str | int]) -> list[str]:
+        """Return the names of several columns, or of one whose name has a comma."""
+        whole = (mark.join(map(str, given)) for mark in (",", ", ")) if len(given) > 1 else ()
+        one = next((name for name in whole if name in self._known), None)
+        return [one] if one is not None else [self(option, name) for name in given]
 
     @property
     def remedy(self) -> str:
@@ -184,6 +194,14 @@ class ColumnFinder:
 def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:
     """Return the names among columns as options give them: by name or by position."""
     return frozenset(c for c in options if isinstance(c, str) and position_of(c) is None)
+
+
+def same_form(wanted: str, names: Iterable[str]) -> str:
+    """Return the only name that is another form of a text in Unicode, empty if there is none."""
+    if wanted.isascii():
+        return ""
+    found = [n for n in names if unicodedata.normalize("NFC", n) == unicodedata.normalize("NFC", wanted)]
+    return found[0] if len(found) == 1 else ""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -198,6 +216,13 @@ def difference(names: Sequence[str], known: Sequence[str]) -> str:
     parts = [f"it has no {listed([n for n in known if n in lacking])}"] if lacking else []
     parts += [f"it has {listed([n for n in names if n in others])}"] if others else []
     return ", and ".join(parts) or "they are in another order"
+
+
+def are_row_names(fields: Sequence[str]) -> bool:
+    """Return whether the first fields of lines are names of rows: different words, or 1, 2, 3, ..."""
+    if len(fields) < 2 or len({*fields}) < len(fields) or not all(fields):
+        return False
+    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(is_number, fields))
 
 
 def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
@@ -294,8 +319,11 @@ def like_columns(
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     if lacking := [name for name in sorted(needed) if name not in names or name in ignored]:
         what = "which is a feature" if len(lacking) == 1 else "which are features"
+        form = "; the same letters in other bytes (NFC, NFD)" * any(
+            same_form(name, names) for name in lacking
+        )
         raise MismatchError(
-            f"{path}: no column {listed(lacking)}, {what} of {like.path}; there are {listed(names)}"
+            f"{path}: no column {listed(lacking)}, {what} of {like.path}; there are {listed(names)}{form}"
         )
     # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, *labels, weight, ids, *known["columns"]}

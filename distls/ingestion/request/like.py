@@ -96,6 +96,8 @@ def known_dialect(like: Like | None) -> Dialect | None:
 def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> tuple[str, ...]:
     """Return the texts that stand for no value: those of `like`, or the usual ones unless `typed`; and the given.
 
+    Behind a mark, ``!None``, a text is given as a value.
+
     What is a category or a class of `like` is a value there, as when fewer texts stood for none.
     """
     known = known_dialect(like)
@@ -109,7 +111,9 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
         usual = (*usual, *(known.missing if known is not None else ()))
         # the empty category is that of missing values
         usual = tuple(text for text in usual if not text or text not in taken)
-    return tuple(dict.fromkeys((*usual, *given)))
+    values = {text[1:] for text in given if len(text) > 1 and text.startswith("!")}
+    known_as = (text for text in (*usual, *given) if text not in values and text[1:] not in values)
+    return tuple(dict.fromkeys(known_as))
 
 
 # -- transforms ------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Source files: whether they are readable, and their first bytes, by which they are recognised."""
 
 import itertools
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, d
 
 # Byte order marks, the longer first.
 _MARKS = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_SINGLE_QUOTES = re.compile(r"(?:^|[,;\t|])'[^']*[,;\t|][^']*'(?:[,;\t|]|$)")
 _PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
 _MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
@@ -72,6 +74,15 @@ def absent(path: Path) -> str:
     return "no such file" + (
         "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
     )
+
+
+def other_quotes(lines: Sequence[str]) -> str:
+    """Return how fields between other quotes than those of CSV are to be written, empty if no line has such."""
+    if any('\\"' in line for line in lines):
+        return 'a quote within quotes is written twice, as in "5"" pipe", and not behind a backslash'
+    if any(_SINGLE_QUOTES.search(line) for line in lines):
+        return "fields are put between double quotes, not between single ones"
+    return ""
 
 
 def encoded(file: SourceFile, encoding: str) -> SourceFile:

@@ -45,12 +45,16 @@ class RowRules:
     level: int = 0  # without one, the parts of a label that are kept
     drop: tuple[str, ...] = ()
     sets: bool = False  # rows may have any number of labels
+    targets: bool = (
+        False  # their labels are several numbers each, of which the reader refuses or drops those with gaps
+    )
     known: tuple[float, ...] | None = None  # labels of the data of `like`, where others are unknown
 
     @property
     def judge_labels(self) -> bool:
         """Whether labels are looked at; else rows keep theirs, whatever their number."""
-        return bool(self.labels or self.label_map or self.level or {*self.drop} - {"empty"})
+        judged = {*self.drop} - {"empty"} and not self.targets
+        return bool(self.labels or self.label_map or self.level or judged)
 
 
 def write_words(staging: StagingArea, name: str, words: Mapping[float, str]) -> None:

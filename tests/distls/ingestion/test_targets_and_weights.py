@@ -188,3 +188,19 @@ def test_refused_weights(weighted, tmp_path, name, options, keyword):
         options = {**options, "weights": tmp_path / options["weights"]}
     with pytest.raises(DistlsError, match=keyword):
         ingest(tmp_path / name, tmp_path / "d", **options)
+
+
+def test_rows_without_one_of_several_targets_are_left_out_as_asked(tmp_path):
+    frame = make_frame()
+    frame.loc[7, TARGETS[1]] = np.nan
+    for number, (source, options) in enumerate(
+        [*sources(frame, tmp_path)[:2], (frame[["a", "b"]].to_numpy(), {})]
+    ):
+        options = options or {"y": frame[TARGETS].to_numpy()}
+        with pytest.raises(BadInputError, match="no label; --drop unknown leaves such rows out"):
+            ingest(source, tmp_path / f"r{number}", shuffle=False, **options)
+        report = ingest(source, tmp_path / f"{number}", shuffle=False, drop=["unknown"], **options)
+        assert report.dropped == {"unknown": 1}
+        assert np.array_equal(
+            read_all(open_dataset(tmp_path / f"{number}"))[1], frame[TARGETS].drop(7).to_numpy()
+        )

@@ -29,6 +29,8 @@ _DAMAGED = (
     *(TypeError, ValueError, gzip.BadGzipFile, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
+_AS_TEXTS = '.astype(str), with "" where one is missing, or numbers'
+
 
 @dataclass(frozen=True)
 class ArrayItem(FileRows):
@@ -210,7 +212,7 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
             if dtype.hasobject:
-                raise ValueError("it is of dtype object: save labels.astype(str), or numbers")
+                raise ValueError(f"it is of dtype object: save labels{_AS_TEXTS}")
             values = np.frombuffer(_read_up_to(stream, math.prod(shape) * dtype.itemsize), dtype)
             values = values.reshape(shape)
             # Trailing bytes mean that the header is of another array.
@@ -336,9 +338,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
             if n_labels != item.stop:
                 raise BadInputError(f"{item.file.path}: {key} has {n_labels} labels for {item.stop} rows")
             if _member_header(archive, key)[1].hasobject:
-                raise BadInputError(
-                    f"{item.file.path}: {key} is of dtype object; save {key}.astype(str), or numbers"
-                )
+                raise BadInputError(f"{item.file.path}: {key} is of dtype object; save {key}{_AS_TEXTS}")
             y = _small_member(archive, key)
             _check_labels(y, f"{item.file.path}: {key}")
         if names >= _CSR_KEYS:

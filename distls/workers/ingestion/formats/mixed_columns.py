@@ -61,6 +61,7 @@ MARKED = re.compile(
     r"\s*[%$€£¥]?\s*(?:\)|(?<=[\d.%$€£¥])[-\u2212]\Z)?"
 )
 _MARKS = re.compile(r"[\s%$€£¥'()]")
+_SIGNS = re.compile(r"[^%$€£¥]")
 _DOUBLE = re.compile(r"(?<=[\d.,])[dD](?=[-+]\d{2,3})")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?(e[-+]\d+)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
@@ -169,6 +170,14 @@ def date_style(texts: Iterable[str]) -> str:
     return "dmy" if day_first or not matches else "mdy"
 
 
+def undecided_date(texts: Iterable[str]) -> str:
+    """Return one of several dates if none says whether its day or its month is first, else an empty text."""
+    found = [(text, match) for text in texts if (match := _YEAR_LAST.fullmatch(text.strip()))]
+    if any(int(match[k]) > 12 for _, match in found for k in (1, 3)):
+        return ""
+    return next((text for text, match in found if int(match[1]) != int(match[3])), "")
+
+
 def utc_offsets(texts: Iterable[str]) -> list[str]:
     """Return the zones that the times of dates say, sorted: how far from UTC, or names."""
     found = {match[1] for text in texts if (match := _OFFSET.search(_with_number(text.strip())))}
@@ -206,7 +215,9 @@ def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, faul
     wrong = [text for text, found in enumerate(parts) if found is None]
     for row in np.flatnonzero(np.isin(rows, wrong)) if wrong else ():
         text = str(texts[rows[row]])
-        fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}")
+        # of a word nobody asks where its day is
+        word = f'; --na-values "{text}" if it stands for no value' * (not any(map(str.isdigit, text)))
+        fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}{word}")
     values = np.array([(found or missing)[: feature.width] for found in parts], dtype=np.float64)
     return values.reshape(len(texts), feature.width)[rows]
 
@@ -223,6 +234,14 @@ def unmarked(text: str, dialect: Dialect) -> str:
     if dialect.decimal == "." and _GROUPED.fullmatch(bare):
         bare = bare.replace(",", "")
     return f"-{bare}" if text.strip().startswith("(") and not bare.startswith("-") else bare
+
+
+def marks_of(texts: Iterable[str]) -> list[str]:
+    """Return a number with each mark of percent or currency, and one without where others have percent."""
+    found: dict[str, str] = {}
+    for text in texts:
+        found.setdefault(_SIGNS.sub("", text), text)
+    return [text for mark, text in found.items() if mark or "%" in found]
 
 
 def is_rounded(number: Decimal) -> bool:

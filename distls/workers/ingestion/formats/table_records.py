@@ -22,7 +22,7 @@ from distls.workers.ingestion.formats.parquet_files import (
     parquet_batches,
 )
 from distls.workers.ingestion.formats.plain_csv import plain_batches
-from distls.workers.ingestion.formats.table_columns import TableOptions, check_count
+from distls.workers.ingestion.formats.table_columns import TableOptions, check_count, is_number
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
@@ -208,9 +208,14 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     arrow = load_arrow(path)
     names = dict.fromkeys(itertools.chain.from_iterable(records))
     # a field that a record lacks is a missing value
-    columns = [arrow_values([record.get(name) for record in records], arrow) for name in names]
-    # a column without a value so far may have numbers, or be found a category by a survey
-    empty = frozenset(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
+    fields = {name: [record.get(name) for record in records] for name in names}
+    written = {name for name, values in fields.items() if _are_fractions(values)}
+    columns = [
+        arrow_values([float(v) if name in written and isinstance(v, str) else v for v in values], arrow)
+        for name, values in fields.items()
+    ]
+    # a column without a value so far may have numbers, or be found a category by a survey; of texts others may follow
+    empty = written.union(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
     kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
@@ -220,4 +225,10 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
         for name in names
         if kinds[name] == "list"
     }
-    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow), empty=empty)
+    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow), empty=frozenset(empty))
+
+
+def _are_fractions(values: Sequence[Any]) -> bool:
+    """Return whether texts are numbers, some with a fraction: whole ones may be codes."""
+    texts = [value for value in values if isinstance(value, str)]
+    return all(map(is_number, texts)) and any("." in text for text in texts)

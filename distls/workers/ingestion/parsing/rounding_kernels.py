@@ -65,6 +65,8 @@ def take_rounded(rounding: Rounding) -> list[Rounded]:
     size = np.maximum(np.abs(low), np.abs(high))
     merged = most - least > _NOISE * np.maximum(np.abs(least), np.abs(most))
     many = merged.any(axis=1) & (merged.sum(axis=1) * _SHARE >= (keys < _NO_KEY).sum(axis=1))
+    # zero, whose key is 0, is what small values become
+    many |= (merged & (keys == 0)).any(axis=1)
     many &= level[: len(many)] == 0
     for column in np.flatnonzero(many):  # others, however far, hide nothing
         first = int(np.argmax(merged[column]))

@@ -10,7 +10,8 @@ from distls.storage.errors import printable
 ENCODED = "--encoding names its encoding, such as cp1252 or latin-1"
 
 MISSING_VALUE = (
-    "the value is missing; --na VALUE is read in its place, --impute of ingest and train fills it in"
+    "the value is missing; --na VALUE of ingest, train and predict is read in its place, --impute of ingest and train "
+    "fills it in"
 )
 
 NO_LABEL = "the row has no label; --drop unknown leaves such rows out"
