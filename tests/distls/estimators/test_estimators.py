@@ -96,6 +96,7 @@ def test_scores_and_probabilities(rows):
     assert np.array_equal(two.decision_function(x) > 0, two.predict(x))
 
 
+@pytest.mark.slow_cases("perceptron")
 @pytest.mark.parametrize("loss", ["hinge", "perceptron"])
 def test_no_probabilities_for_other_losses(rows, loss):
     fitted = MCIDClassifier(loss=loss, passes=1).fit(*rows)

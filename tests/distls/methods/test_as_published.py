@@ -66,6 +66,7 @@ def test_three_passes_are_those_of_the_box(data, box):
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
 
 
+@pytest.mark.fast_cases("sparse-(mcid-log|bcd)")
 @pytest.mark.slow_cases("dense", "sparse-(?!mcid-log|bcd-line|gls-softmax|olbfgs)")
 @pytest.mark.parametrize("box", BOXES)
 def test_one_column_of_two_classes_moves_as_the_boxes_two(two_classes, box):
@@ -84,6 +85,7 @@ def test_one_column_of_two_classes_moves_as_the_boxes_two(two_classes, box):
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
 
 
+@pytest.mark.fast_cases("sparse-all")
 @pytest.mark.parametrize("average", ["none", "all"])
 def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
     """Also in batches, with a mean of the iterates; it is left at every other step, and alone changes the end."""

@@ -42,6 +42,7 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
+@pytest.mark.slow_cases("csr-False-softmax-2")
 @pytest.mark.fast_cases("csr-False-softmax-[24]", "dense-True-ovr_log-4")
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
