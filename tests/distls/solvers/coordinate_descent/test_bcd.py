@@ -235,7 +235,6 @@ def _best_alone(loss, y):
 
 
 @pytest.mark.fast_cases("multiclass_squared_hinge-10.0-2-0.001")
-@pytest.mark.slow_cases("(multitask|softmax)")
 @pytest.mark.parametrize("tau", [1e-3, 0.0])
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(

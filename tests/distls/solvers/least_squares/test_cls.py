@@ -156,7 +156,6 @@ def test_sparse_rows_are_dense_rows(tmp_path):
 
 
 @pytest.mark.fast_cases("2-float64-setting[03]", "5-float32-setting[12]")
-@pytest.mark.slow_cases("(2-float32|5-float64)")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
