@@ -125,7 +125,7 @@ def _fit(train, run, *more):
 
 
 # 250 KiB do not hold a model; 5 MiB hold one checkpoint (of some 4 MiB) and part of the next
-@pytest.mark.slow_cases("256000", "5242880-1")
+@pytest.mark.slow_cases("256000")
 @pytest.mark.parametrize(("left", "every"), [(250 * KIB, 1e9), (250 * KIB, 0), (5 * 1024 * KIB, 0)])
 def test_fit_stops_and_resumes(disk, train, undisturbed, left, every):
     run = disk.path / "run"

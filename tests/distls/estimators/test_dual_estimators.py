@@ -99,6 +99,7 @@ def test_agrees_with_liblinear_s_intercept(rows, classes, loss):
     np.testing.assert_allclose(mine.decision_function(x), theirs.decision_function(x), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_agrees_with_ridge_on_a_constant_column():
     x, y = rows_with_numbers(60, 5, 2)
     mine = DualRidge(0.1, intercept_scaling=2.0, tol=1e-13).fit(x, y + 10.0)

@@ -65,6 +65,7 @@ def test_regressors(tmp_path):
 MIXED = {"penalty": "elasticnet", "alpha": 0.05}
 
 
+@pytest.mark.fast_cases("bcd-continuous-params0", "bcd-class", "sdca-class-params3")
 @pytest.mark.parametrize(
     ("method", "target", "params", "name", "l1_ratio"),
     [

@@ -38,7 +38,7 @@ def streamed(made, x, y, cuts, **options):
     return made
 
 
-@pytest.mark.fast_cases("options0-log")
+@pytest.mark.fast_cases("options0-log-(none|tail)")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
@@ -97,6 +97,7 @@ def test_class_weights_count_as_given_like_sample_weights(rows):
     assert by_class.model_.sha256 == by_row.model_.sha256
 
 
+@pytest.mark.fast_cases("tail")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 def test_cutting_the_stream_changes_no_bit(rows, average):
     x, y = rows[0][:387], rows[1][:387]

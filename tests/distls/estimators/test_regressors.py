@@ -20,6 +20,7 @@ from distls.storage.errors import MismatchError
 N, D = 150, 5
 
 
+@pytest.mark.fast_cases("csr-1", "dense-(None|3)")
 @pytest.mark.parametrize("k", [None, 1, 3])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_agrees_with_ridge(k, layout):

@@ -310,6 +310,7 @@ def test_selection_takes_the_lowest_error(dataset, rows, tmp_path):
     assert scored(evaluate(tmp_path / "run", dataset)).error == min(errors)
 
 
+@pytest.mark.fast_cases("csr-cls", "dense-stagewise")
 @pytest.mark.parametrize("method", ["cls", "stagewise"])
 def test_the_other_methods_predict_sets_too(dataset, rows, tmp_path, method):
     if dataset.meta.layout == "csr" and method == "stagewise":

@@ -49,6 +49,7 @@ def _best(metric, right, predicted, having):
 METRICS = ("f1", "recall=0.8", "precision=0.1", "cost=1:10")
 
 
+@pytest.mark.fast_cases("(f1|cost=1:10)-log", "recall=0.8-hinge", "precision=0.1-log")
 @pytest.mark.parametrize("loss", ["log", "hinge"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_no_cut_is_better_and_probabilities_stay(data, tmp_path, metric, loss):

@@ -144,6 +144,7 @@ def _fit_in_task(path, seed, how):
     return distls.fit("sgd", path, **where, seed=seed, passes=1).model.sha256, here
 
 
+@pytest.mark.fast_cases("dask", "nothing")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["dask", "get_client", "worker_client", "nothing"])
 def test_as_many_fits_in_tasks_as_there_are_threads_and_more(client, data, how):

@@ -49,11 +49,7 @@ def two_classes(request, tmp_path_factory):
     return written(request.param, tmp_path_factory.mktemp(request.param) / "two", two=True)
 
 
-@pytest.mark.slow_cases("sparse-(gls-(softmax|identity)|stagewise-linear)")
-@pytest.mark.slow_cases(
-    "(dense|sparse-mcid-h|sparse-mcid-p|sparse-b|sparse-n|sparse-a|sparse-pe|sparse-sv)",
-    "sparse-([fo]|sp|c-)",
-)
+@pytest.mark.fast_cases("sparse-(mcid-log|csgd|sgdqn|gls-logit|stagewise-logistic)")
 @pytest.mark.parametrize("box", BOXES)
 def test_three_passes_are_those_of_the_box(data, box):
     dataset, x, y = data
@@ -66,7 +62,7 @@ def test_three_passes_are_those_of_the_box(data, box):
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
 
 
-@pytest.mark.slow_cases("dense", "sparse-(?!mcid-log|bcd-line|gls-softmax|olbfgs)")
+@pytest.mark.fast_cases("sparse-(mcid-log|bcd-line)")
 @pytest.mark.parametrize("box", BOXES)
 def test_one_column_of_two_classes_moves_as_the_boxes_two(two_classes, box):
     """With the strengths and steps that the box leaves to the user translated as docs/papers.md says, and no other."""
@@ -84,6 +80,7 @@ def test_one_column_of_two_classes_moves_as_the_boxes_two(two_classes, box):
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
 
 
+@pytest.mark.fast_cases("sparse-all")
 @pytest.mark.parametrize("average", ["none", "all"])
 def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
     """Also in batches, with a mean of the iterates; it is left at every other step, and alone changes the end."""

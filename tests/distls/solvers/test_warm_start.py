@@ -57,6 +57,7 @@ class TestCls(WarmContract):
     random = False
 
 
+@pytest.mark.fast_cases("linear-original", "calibrated-fourier", "logistic-models")
 @pytest.mark.parametrize("kind", ["original", "fourier", "models"])
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):

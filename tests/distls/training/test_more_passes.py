@@ -36,7 +36,7 @@ def weights(run):
     return np.concatenate([model.coef_.ravel(), model.intercept_.ravel()])
 
 
-@pytest.mark.fast_cases("sgd$", "mcid")
+@pytest.mark.fast_cases("mcid")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_weights_are_those_of_all_passes(data, tmp_path, method):
     given = {"params": METHODS[method], "executor": "serial", "eval_every": 0}

@@ -46,6 +46,7 @@ def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset, tmp_path):
     fit("sdca", dataset, params=params | {"alphas": "1e-2:1e-3"}, passes=1)
 
 
+@pytest.mark.fast_cases("l1l2", "elasticnet")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
 def test_zero_is_optimal_from_there_on(penalty):
     gradient = np.random.default_rng(3).standard_normal((20, 4))

@@ -234,7 +234,7 @@ def _best_alone(loss, y):
     return bcd.objective(alone, bcd.best_intercept(alone, np.zeros((400, 3)))[None])
 
 
-@pytest.mark.slow_cases("(multitask|softmax)")
+@pytest.mark.fast_cases("multiclass_squared_hinge-10.0-2-0.001")
 @pytest.mark.parametrize("tau", [1e-3, 0.0])
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(
@@ -313,6 +313,7 @@ def test_init_goes_on_from_a_model(small, tmp_path):
     assert started.record["objective"] < 1.3
 
 
+@pytest.mark.fast_cases("1-sum", "3-max")
 @pytest.mark.parametrize("violation", ["sum", "max"])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, violation):
@@ -333,6 +334,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
     assert warm.record["objective"] <= cold.record["objective"] + 1e-12
 
 
+@pytest.mark.fast_cases("state-sweeps", "columns-working-set")
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("lost", ["state", "columns"])
 def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
@@ -359,6 +361,7 @@ def _replaces(path):
     state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
 
 
+@pytest.mark.fast_cases("_truncates-sweeps", "_replaces-working-set")
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("damage", [_truncates, _replaces])
 def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):

@@ -72,7 +72,7 @@ def sweeps_of(dataset, **params):
     return float(fit("bcd", dataset, params=asked, passes=600).record["objective"])
 
 
-@pytest.mark.slow_cases("csr-(True|False)-(l1-|elastic|l1linf|sparse)|csr-True|dense|multitask|softmax")
+@pytest.mark.fast_cases("csr-False-l1l2-(multiclass_squared_hinge|softmax)")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("intercept", [True, False])
@@ -266,6 +266,7 @@ def test_steps_between_passes_lead_where_passes_go(tmp_path, monkeypatch, penalt
     assert 2 * few < len(calls)
 
 
+@pytest.mark.fast_cases("csr-True", "dense-False")
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, intercept):
     """So that it serves for most steps: weights change curvature, and hardly how columns are correlated."""
@@ -286,6 +287,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
     assert calls.count("scaled") > calls.count("new") > 0
 
 
+@pytest.mark.fast_cases("log-False", "squared_hinge-True")
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("loss", ["log", "squared_hinge"])
 def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, loss, correlated):
@@ -306,6 +308,7 @@ def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, los
     assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2.0 * rtol)
 
 
+@pytest.mark.slow_cases("squared_hinge")
 @pytest.mark.parametrize("loss", ["log", "squared_hinge"])
 def test_refused_steps_leave_the_scores_of_the_weights(tmp_path, monkeypatch, loss):
     """Columns far from zero, and next to no penalty: steps are refused that move scores by more than their digits."""
@@ -326,6 +329,7 @@ def test_refused_steps_leave_the_scores_of_the_weights(tmp_path, monkeypatch, lo
     assert max(drifts) < 1e-6
 
 
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
 def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     """The Gram of every eighth row while all columns are new, then that of all; the optimum is the same."""

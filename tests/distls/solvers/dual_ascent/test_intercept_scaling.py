@@ -70,6 +70,7 @@ def test_the_optimum_is_that_of_a_constant_column(data, tmp_path, loss, k):
     assert proof.error == np.mean(best != y)
 
 
+@pytest.mark.fast_cases("ovr_hinge")
 @pytest.mark.parametrize("loss", ["ovr_log", "ovr_hinge", "ovr_squared_hinge"])
 def test_the_weights_of_liblinear(tmp_path, loss):
     x, y, _ = rows_of(2)
@@ -88,6 +89,7 @@ def test_the_weights_of_liblinear(tmp_path, loss):
     assert model.intercept[0] == pytest.approx(theirs.intercept_[0], abs=1e-6)
 
 
+@pytest.mark.slow_cases("squared")
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
 def test_label_sets(tmp_path, loss):
     x, _, _ = rows_of(4)

@@ -84,7 +84,7 @@ def objective_of(primal, model):
 # ---------------------------------------------------------------- the optimum
 
 
-@pytest.mark.fast_cases(r"softmax-2-0\.0", r"softmax-4-0\.3")
+@pytest.mark.fast_cases("softmax-4-0.3-False", "softmax-2-0.0-True")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("l1", [0.0, 0.3])
 @pytest.mark.parametrize("k", [2, 4])

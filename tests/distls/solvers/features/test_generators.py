@@ -399,6 +399,7 @@ def test_the_same_bits_with_workers(tmp_path, dask_executor):
             assert np.array_equal(one, other), params
 
 
+@pytest.mark.slow_cases("{'features': '(logits|polynomials|frequency|random-masks)")
 @pytest.mark.parametrize("params", ALL, ids=str)
 def test_a_probe_costs_what_a_stage_costs(reader, params):
     merged = {**PARAMS, **params}

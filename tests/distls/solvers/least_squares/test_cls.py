@@ -155,7 +155,7 @@ def test_sparse_rows_are_dense_rows(tmp_path):
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
 
 
-@pytest.mark.slow_cases("(2-float32|5-float64)")
+@pytest.mark.fast_cases("2-float64-setting[03]", "5-float32-setting[12]")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
@@ -366,6 +366,7 @@ def whole(request, data):
     return params, model.sha256
 
 
+@pytest.mark.fast_cases("float64-some", "float32-all", "fourier-damaged")
 @pytest.mark.parametrize("how", ["some gone", "all gone", "damaged"])
 def test_lost_predictions_are_made_anew_to_the_bit(data, whole, how, tmp_path, rebuilt):
     params, digest = whole

@@ -101,7 +101,6 @@ class TestSoftmaxPath(_Deterministic):
         assert preliminary == sorted(preliminary, reverse=True)
         assert 4 < sum(preliminary) < 14
 
-    @pytest.mark.slow_cases(r"(0\.0-[23]|1000000000\.0-[13])$")
     @pytest.mark.parametrize("rounds", [1, 3, 13])
     @pytest.mark.parametrize("checkpoint_seconds", [0.0])
     def test_interrupted_and_resumed(self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds):
@@ -136,6 +135,9 @@ def test_sigma_is_summed_and_factorised_once(tmp_path, monkeypatch):
     assert calls == ["second_moments", "_cholesky"]
 
 
+@pytest.mark.fast_cases(
+    "True-0.0-dense-softmax", "True-0.02-csr-logit", "False-0.02-(csr-softmax|dense-logit)"
+)
 @pytest.mark.parametrize("link", ["softmax", "logit"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize(("fit_intercept", "alpha"), [(True, 0.0), (True, 0.02), (False, 0.02)])
@@ -168,6 +170,7 @@ def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha
     np.testing.assert_allclose(losses, values, rtol=1e-9)
 
 
+@pytest.mark.fast_cases("sharp-1.0-softmax", "adaptive-0.125-logit", "0.01-None-softmax")
 @pytest.mark.parametrize("link", ["softmax", "logit"])
 @pytest.mark.parametrize(("given", "start"), [("sharp", 1.0), ("adaptive", 0.125), (0.01, None)])
 def test_accelerated_and_adaptive_steps_are_the_oracles(tmp_path, link, given, start):
@@ -251,6 +254,7 @@ def test_the_optimum_is_scikit_learns(tmp_path, fit_intercept):
     assert result.record["certificate"]["value"] < 1e-6
 
 
+@pytest.mark.fast_cases("False-(softmax|identity)", "True-(logit|probit)")
 @pytest.mark.parametrize("link", ["softmax", "logit", "identity", "probit"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_certificates_are_bounds_near_the_truth(tmp_path, link, fit_intercept):
@@ -295,6 +299,7 @@ def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path):
             assert record["gap_estimate"] <= 2e-3 * record["objective"]
 
 
+@pytest.mark.fast_cases("dense-True", "csr-False")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_identity_is_ridge_regression_at_one_read(tmp_path, layout, fit_intercept):
@@ -355,6 +360,7 @@ def test_singular_sigma_is_fitted_and_said(tmp_path, link):
     np.testing.assert_array_equal(result.model.weights[7], 0.0)
 
 
+@pytest.mark.fast_cases("dense-False", "csr-True")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):

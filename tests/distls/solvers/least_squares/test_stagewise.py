@@ -114,6 +114,7 @@ def _expected(inner, features, y, alpha, **options):
     return oracle.linear(features, y, alpha, calibrated=inner == "calibrated", **options)
 
 
+@pytest.mark.fast_cases("True-(csr-linear|dense-logistic|fourier-calibrated)", "False-dense-accelerated")
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic", "accelerated"])
 @pytest.mark.parametrize("kind", ["csr", "dense", "fourier"])
 @pytest.mark.parametrize("intercept", [True, False])
@@ -325,6 +326,9 @@ def _cut_one(run):
         path.write_bytes(path.read_bytes()[:3])
 
 
+@pytest.mark.fast_cases(
+    "_delete_all-(original|models|logistic)", "_damage_one-gradient", "_cut_one-block-gradient"
+)
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize("harm", [_delete_all, _damage_one, _cut_one])
 def test_lost_predictions_are_made_anew(tmp_path, setting, harm):

@@ -132,6 +132,7 @@ def test_theorem_4_1_and_corollary_4_3_hold_where_the_assumption_is_met():
     assert growth == pytest.approx(0.5 * np.log(10.0), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.45])
 def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise):
     """The high-dimensional case of section 5.1: the assumption is met nearly nowhere, and the regret grows like T."""
@@ -145,6 +146,7 @@ def test_theorem_4_1_does_not_hold_on_the_papers_own_data(noise):
     assert regret[-1] > largest * (1.0 + np.log(len(x))) / (2.0 * h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "noise"), [(3, 0.0), (3, 0.45), (100, 0.45)])
 def test_lemma_4_2_is_not_true(d, noise):
     """The tangent falls at about every second step."""

@@ -42,7 +42,7 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases("csr-False-softmax-[24]", "dense-True-ovr_log-4")
+@pytest.mark.fast_cases("csr-False-softmax-4", "dense-True-ovr_log-4")
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
@@ -126,6 +126,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     np.testing.assert_allclose(scaled.model.intercept, 2.0 * plain.model.weights[-1], atol=1e-6)
 
 
+@pytest.mark.fast_cases("softmax", "ovr_squared_hinge")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_curvature_is_the_derivative_of_the_gradient(loss):
     """By central differences, away from the kinks of hinges."""
