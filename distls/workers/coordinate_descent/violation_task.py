@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.active_columns import WORKING, Active, bytes_of, store_active
-from distls.workers.coordinate_descent.all_rows import RowSums, read_slopes, store_all
+from distls.workers.coordinate_descent.all_rows import RowSums, known_scores, read_slopes, store_all
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, conjugate_mean
 from distls.workers.coordinate_descent.row_scores_task import RowScores, with_rows
@@ -206,7 +206,8 @@ class ViolationTask(OnAllScores):
         if total.held >= 0 and self._kept:
             total.held = sum(len(ranks) for _, ranks in self._kept)
             found = [kept for kept, _ in self._kept]
-            store_active(self.scores.state, self.scores.version, self.item.index, found, WORKING)
+            state, version, lane = self.scores.state, self.scores.version, self.item.index
+            store_active(state, version, lane, found, WORKING, alone=self.scores.alone)
         total.ledger = self.ledger
         return total
 
@@ -253,7 +254,15 @@ class ScoresOfColumns(OnAllScores):
 
     def start(self) -> None:
         """See `Task.start`."""
-        self._z = np.tile(self.shared.intercept, (open_ref(self.data).meta.n_rows, 1))
+        self._known = known_scores(self.scores, self.shared)
+        if self._known is None:
+            self._z = np.tile(self.shared.intercept, (open_ref(self.data).meta.n_rows, 1))
+        else:
+            self._z = self._known
+
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+        """See `Task.stream`: nothing is read where the scores are known."""
+        return super().stream(blocks if self._known is None else ())
 
     def add(self, index: int, shard: Shard) -> None:
         """Add the scores by a shard's columns."""
@@ -263,7 +272,8 @@ class ScoresOfColumns(OnAllScores):
     def result(self) -> Scored:
         """Store the scores."""
         margins = with_rows(self.scores, self._z)
-        return Scored(store_all(self.scores, self.scores.version, margins, self.step.scale), self.ledger)
+        rows = store_all(self.scores, self.scores.version, margins, self.step.scale, self.shared)
+        return Scored(rows, self.ledger)
 
     @staticmethod
     def merge(left: Scored, right: Scored) -> Scored:

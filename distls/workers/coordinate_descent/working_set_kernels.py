@@ -16,7 +16,7 @@ the last of the m columns are ones.
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
-from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
+from distls.workers.linear_algebra.score_kernels import column_of, places, value_of
 from distls.workers.losses.row_functions import (
     add_score_gradient,
     add_score_hessian,
@@ -96,14 +96,18 @@ def loss_of_scores(z, change, size, y, weight, loss):
 @elementwise
 def add_products(x, w, z):
     """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
-    indices, data = row_arrays(x)
+    flat = z.ravel()
+    # In the order of the columns: the same bits in every process.
     for j in range(len(w)):
         if not _is_used(w[j]):
             continue
-        start, stop = row_span(x, j, indices, data)
-        for p in range(np.uintp(start), np.uintp(stop)):
-            # In the order of the columns: the same bits in every process.
-            i, factor = np.intp(indices[p]), np.float64(data[p])
+        first, end = places(x, j)
+        if w.shape[1] == 1:  # in vectors of rows, where columns are dense
+            for p in range(first, end):
+                flat[column_of(x, p)] += np.float64(value_of(x, j, p)) * w[j, 0]
+            continue
+        for p in range(first, end):
+            i, factor = column_of(x, p), np.float64(value_of(x, j, p))
             for r in range(w.shape[1]):
                 z[i, r] += factor * w[j, r]
 
