@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 NO_PARTS = np.empty((0, 1), np.float32)  # second derivatives of no rows
 # Parts of the rows, whose sums are added in their order: the bits do not depend on the threads that do them.
 _CHUNKS = 8
-_LEAST_ROWS = 4096  # with fewer in a part, threads would cost more than they save
+_LEAST_SCORES = 2**15  # with fewer in a part, threads would cost more than they save
 # Threads of a task while other tasks wait for it.
 THREADS = min(4, len(sched_getaffinity(0)))
 
@@ -121,7 +121,7 @@ def derivatives(
 ) -> float:
     """Set `slopes` and `h`, see `row_derivatives`, and return the sum of the losses; in threads."""
     z, y, weight = margins
-    starts = range(0, len(z), max(_LEAST_ROWS, -(-len(z) // _CHUNKS)))
+    starts = range(0, len(z), max(-(-_LEAST_SCORES // z.shape[1]), -(-len(z) // _CHUNKS)))
 
     def part(start: int) -> float:
         rows = slice(start, start + starts.step)

@@ -157,7 +157,7 @@ class SupportStep:
         gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1][:, 0]
         # The intercept moves to its optimum for the model first, where it stays.
         first = -float(columns.slopes.sum()) / self._total
-        residual = -(products_of(self._x, columns.slopes + first * h) + gradient)
+        residual = -(products_of(self._x, columns.slopes + first * h, alone=True) + gradient)
         old, change = columns.w[self._free], self._solved(residual, curvature)
         # A weight stops at zero, where the penalty is not smooth.
         change = np.where(old * (old + change) < 0.0, -old, change)
@@ -182,7 +182,8 @@ class SupportStep:
         direction = scaled = self._scale * residual
         size = first = float(np.vdot(residual, scaled))
         for _ in range(_ROW_PRODUCTS):
-            product = products_of(self._x, self._h * self._moved(direction)[0]) + curvature * direction
+            product = products_of(self._x, self._h * self._moved(direction)[0], alone=True)
+            product += curvature * direction
             bent = float(np.vdot(direction, product))
             # Not positive by rounding alone: what has been found already is good.
             if not bent > 0.0 or not size > _RESIDUAL**2 * first:
