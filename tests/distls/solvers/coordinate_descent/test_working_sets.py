@@ -22,6 +22,7 @@ from distls.workers.coordinate_descent import (
     prox_newton,
     quadratic_model,
     violation_task,
+    working_columns,
 )
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
@@ -218,9 +219,12 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     assert stepped.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
 
 
-def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
-    x, y = labelled_rows(9000, 60, 3)
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
+    x, y = labelled_rows(9000, 60, k)
     dataset = write_dataset(tmp_path / "train", x, y, partition_rows=3000, shard_size=2000)
+    monkeypatch.setattr(all_rows, "_LEAST_SCORES", 1000)
+    monkeypatch.setattr(working_columns, "_LEAST_VALUES", 1000)
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(all_rows, "THREADS", threads)
@@ -232,8 +236,8 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
     products, multiply = [], violation_task.products_of
 
-    def multiplied(x, slopes):
-        found = multiply(x, slopes)
+    def multiplied(x, slopes, **asked):
+        found = multiply(x, slopes, **asked)
         # not of the one row on which tasks are tried
         products.append((len(slopes) > 1) * len(found))
         return found
