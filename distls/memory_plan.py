@@ -16,7 +16,7 @@ A job that cannot fit without any cache is refused before anything is read.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distls.execution.executor import Executor
@@ -141,6 +141,8 @@ def make_plan(
     reductions: int = 1,  # of a round
 ) -> Plan:
     """Plan a job; raise MemoryPlanError if a worker needs more than its limit even without a cache."""
+    # What is free is asked for once.
+    budget = replace(budget, limit=budget.worker_limit)
     # fits side by side share all but their weights
     needs, per_row = footprint.needs, footprint.per_row
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]

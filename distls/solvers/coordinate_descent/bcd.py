@@ -101,7 +101,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             polishes=self._polishes,
             folder=self._folder,
         )
-        self._sets, self._has_begun = replace(self._setting, lanes=self.lanes), False
+        self._sets, self._has_begun = replace(self._setting, lanes=self.lanes, alone=True), False
         self._has_sweep_kernels = False
 
     def _dealt(self, least: int) -> list[tuple[int, ...]]:
@@ -181,7 +181,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def _row_bytes(self, threads: int) -> int:
         """Return a worker's bytes per row: targets, what tasks hold, the last slopes, products, and a Gram's rows."""
         (n_features, k), meta = self.problem.shape, self.problem.dataset.meta
-        products = 8 * k * (1 + -(-n_features // meta.n_rows))
+        # the last scores too, in one process
+        products = 8 * k * (2 + -(-n_features // meta.n_rows))
         # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
         scores, own = k * self.problem.dtype.itemsize, _INTERCEPT_BYTES * self.problem.fit_intercept
         at_work = min(len(self._sweeping), threads) * (scores + own)
@@ -277,6 +278,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
         try:
             return WorkingSetRound(self._sets, executor, fresh=fresh).run(state)
         except StateLostError:
+            # Of the memory of this process other fits may take their part again: from now on it is in files.
+            self._sets = replace(self._sets, alone=False)
             return WorkingSetRound(self._sets, executor, fresh=True).run(state)
 
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:

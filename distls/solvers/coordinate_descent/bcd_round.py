@@ -89,6 +89,9 @@ class RoundSetting:
     row_lanes: list[Lane]  # In which partitions are read
     polishes: bool  # One lane makes extra passes over the active columns at the end of a round
     folder: str | None  # Of the scores; without one nothing is trained
+    alone: bool = (
+        False  # What rounds by working sets keep is in memory, where one process does all their tasks
+    )
 
     def problem_of(self, state: BcdState) -> Problem:
         """Return the problem that the round after `state` minimises."""
@@ -118,7 +121,8 @@ class RoundSetting:
         """Return the task that computes or reads the scores of a round."""
         assert self.folder is not None
         problem = self.problem
-        return kind(self.data, problem.loss, problem.dtype.name, problem.row_weights, self.folder, version)
+        own = self.folder, version, self.alone
+        return kind(self.data, problem.loss, problem.dtype.name, problem.row_weights, *own)
 
     def sweeps(self, kind: type[T], margins: RowScores, state: BcdState) -> T:
         """Return a task of the lanes in the round after `state`."""

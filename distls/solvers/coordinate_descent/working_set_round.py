@@ -12,6 +12,7 @@ import numpy as np
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
+from distls.execution.serial import SerialExecutor
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
 from distls.solvers.solver import RoundReport
 from distls.workers.coordinate_descent.all_rows import RowSums
@@ -44,7 +45,8 @@ class WorkingSetRound:
     """One round of a fit, whose lanes are those of the setting; `fresh` if nothing of rows is kept yet."""
 
     def __init__(self, setting: RoundSetting, executor: Executor, *, fresh: bool) -> None:
-        self._setting, self._problem, self._executor = setting, setting.problem, executor
+        self._setting = replace(setting, alone=setting.alone and isinstance(executor, SerialExecutor))
+        self._problem, self._executor = setting.problem, executor
         self._fresh, self._ledger = fresh, Ledger()
 
     def run(self, state: BcdState) -> tuple[BcdState, RoundReport] | None:

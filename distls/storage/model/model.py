@@ -23,6 +23,7 @@ _ROWS = "rows"
 _RECIPE = "recipe_"
 _CALIBRATION = "calibration_"
 _BLOCK = "block_"
+_LITTLE = 2**24  # bytes
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
@@ -238,8 +239,9 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
     sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
     if n_features is None or not sound or np.any(np.diff(rows, prepend=-1, append=n_features) <= 0):
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
-    n_bytes, free = n_features * weights.shape[1] * weights.itemsize, available_memory()
-    if n_bytes > free:
+    n_bytes = n_features * weights.shape[1] * weights.itemsize
+    # There is room for little ones.
+    if n_bytes > _LITTLE and n_bytes > (free := available_memory()):
         # a few bytes on disk may declare any number of zero rows
         raise FormatError(
             f"{folder}: weights of {n_features} features take {n_bytes} bytes, more than the {free} that are free"

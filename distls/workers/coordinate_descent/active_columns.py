@@ -29,8 +29,13 @@ def bytes_of(x: Rows) -> int:
     return sum(array.nbytes for array in x)
 
 
-def store_active(state: str, round_: int, lane: int, found: Sequence[Active], kind: str = ACTIVE) -> None:
-    """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all."""
+def store_active(
+    state: str, round_: int, lane: int, found: Sequence[Active], kind: str = ACTIVE, *, alone: bool = False
+) -> None:
+    """Store a lane's active columns, each array under a number of its own, for one lane to sweep them all.
+
+    `alone` if this process will read them: they stay in its memory.
+    """
     name = f"{kind} {lane}"
     job_memory.pop(name, None)  # before the copies are made
     columns = np.concatenate([each.columns for each in found])
@@ -38,13 +43,21 @@ def store_active(state: str, round_: int, lane: int, found: Sequence[Active], ki
     # The process that reads them may be this one.
     if state != IN_MEMORY:
         job_memory[name] = state, round_, Active(columns, x)
+    if alone:
+        return
     for place, array in enumerate((columns, *x)):
         RowState(state, kind).write(4 * lane + place, round_, array)
 
 
-def read_active(state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE) -> Active:
+def read_active(
+    state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE, *, alone: bool = False
+) -> Active:
     """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
     folder, newest = RowState(state, kind), job_memory.pop(f"{kind} {lane}", None)
+    if alone:
+        if newest is None or newest[:2] != (state, round_):
+            raise StateLostError(f"{folder.folder}: active columns of lane {lane} are not in memory")
+        return Active(*newest[2])
     columns = folder.read(4 * lane, round_)
     # The file says which columns are meant: another process may have stored later ones under the same number.
     if newest is not None and newest[:2] == (state, round_) and np.array_equal(newest[2].columns, columns):

@@ -1,4 +1,6 @@
-"""Scores and slopes of all rows as one array each, which rounds by working sets keep in RUN/state.
+"""The scores and slopes of all rows as one array each, which rounds by working sets keep.
+
+They are in RUN/state, or in memory where one process does all tasks.
 
 The scores are a function of the weights alone, as they are added up over the columns with weights in their order:
 whether a round has left them or a new process makes them, they have the same bits.
@@ -7,24 +9,32 @@ whether a round has left them or a new process makes them, they have the same bi
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import sched_getaffinity
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, with_rows, wrong_rows
+from distls.workers.coordinate_descent.row_scores_task import (
+    Margins,
+    RowScores,
+    SparseWeights,
+    with_rows,
+    wrong_rows,
+)
 from distls.workers.coordinate_descent.working_set_kernels import row_derivatives
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.rounds.block_stream import open_ref
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
+from distls.workers.runtime.buffers import job_memory
 
 Array = NDArray[np.float64]
 
 NO_PARTS = np.empty((0, 1), np.float32)  # second derivatives of no rows
 # Parts of the rows, whose sums are added in their order: the bits do not depend on the threads that do them.
 _CHUNKS = 8
-_LEAST_ROWS = 4096  # with fewer in a part, threads would cost more than they save
+_LEAST_SCORES = 2**15  # with fewer in a part, threads would cost more than they save
 # Threads of a task while other tasks wait for it.
 THREADS = min(4, len(sched_getaffinity(0)))
 
@@ -38,28 +48,68 @@ class RowSums:
     errors: int  # rows that are predicted wrong
 
 
+class _Newest(NamedTuple):
+    """What this process has stored last, under a version, and the weights of which scores are a function."""
+
+    state: str
+    version: int
+    z: Array
+    slopes: Array
+    data: DatasetRef
+    weights: SparseWeights
+
+
 def read_all_scores(job: RowScores, k: int) -> Margins:
     """Read the scores under the version of `job`, with targets and weights; the caller may overwrite the scores.
 
     Raises StateLostError if some of it is missing, or not as it was written.
     """
     shape = open_ref(job.data).meta.n_rows, k
-    return with_rows(job, _kept(job, "all_scores").read(0, job.version, shape, np.float64))
+    z = (
+        _newest(job).z.copy()
+        if job.alone
+        else _kept(job, "all_scores").read(0, job.version, shape, np.float64)
+    )
+    return with_rows(job, z)
 
 
 def read_slopes(job: RowScores, k: int) -> Array:
-    """Read the slopes that belong to the scores; errors likewise."""
+    """Read the slopes that belong to the scores, which nobody may change; errors likewise."""
+    if job.alone:
+        return _newest(job).slopes
     shape = open_ref(job.data).meta.n_rows, k
     return _kept(job, "all_slopes").read(0, job.version, shape, np.float64)
 
 
-def store_all(job: RowScores, version: int, margins: Margins, scale: float) -> RowSums:
-    """Store scores and slopes under a version."""
+def store_all(
+    job: RowScores, version: int, margins: Margins, scale: float, weights: SparseWeights
+) -> RowSums:
+    """Store the scores that weights have, and slopes, under a version."""
     slopes = np.empty_like(margins.z)
     mean = derivatives(margins, job.loss, scale, slopes)
-    for kind, array in (("all_scores", margins.z), ("all_slopes", slopes)):
-        _kept(job, kind).write(0, version, array)
+    if job.alone:
+        data = job.data.whole.uncached()
+        job_memory["rows"] = _Newest(job.state, version, margins.z, slopes, data, weights)
+    else:
+        for kind, array in (("all_scores", margins.z), ("all_slopes", slopes)):
+            _kept(job, kind).write(0, version, array)
     return RowSums(mean, float(np.abs(slopes.sum(axis=0)).sum()), wrong_rows(job.loss, margins.z, margins.y))
+
+
+def known_scores(job: RowScores, weights: SparseWeights) -> Array | None:
+    """Return the scores that weights have, where this process has them: a strength begins where one has ended."""
+    newest: _Newest | None = job_memory.get("rows") if job.alone else None
+    if newest is None or newest.data != job.data.whole.uncached():
+        return None
+    same = all(np.array_equal(old, new) for old, new in zip(newest.weights, weights, strict=True))
+    return newest.z if same else None
+
+
+def _newest(job: RowScores) -> _Newest:
+    newest: _Newest | None = job_memory.get("rows")
+    if newest is None or (newest.state, newest.version) != (job.state, job.version):
+        raise StateLostError(f"{job.state}: scores of version {job.version} are not in memory")
+    return newest
 
 
 def _kept(job: RowScores, kind: str) -> RowState:
@@ -71,7 +121,7 @@ def derivatives(
 ) -> float:
     """Set `slopes` and `h`, see `row_derivatives`, and return the sum of the losses; in threads."""
     z, y, weight = margins
-    starts = range(0, len(z), max(_LEAST_ROWS, -(-len(z) // _CHUNKS)))
+    starts = range(0, len(z), max(-(-_LEAST_SCORES // z.shape[1]), -(-len(z) // _CHUNKS)))
 
     def part(start: int) -> float:
         rows = slice(start, start + starts.step)

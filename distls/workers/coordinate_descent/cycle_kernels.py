@@ -13,7 +13,7 @@ _ROUNDING = 1e-6
 
 
 @elementwise
-def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
+def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
     """Descend once on the model plus the penalty, column by column; return the largest move and that of the intercept.
 
     Moves of a column are times its curvature. An intercept that is optimal at the start stays so: its moves are equal
@@ -32,11 +32,13 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho):
         Second derivatives of the rows.
     total : float
         Their sum, infinite without an intercept.
+    curvatures : float64 (m,)
+        Set to those of the columns.
     """
     largest, shift, target, new = 0.0, 0.0, np.zeros(1), np.zeros(1)
     for j in order:
         slope, square, mean = _sums_of(x, j, s, h)
-        curvature = max(square - mean * mean / total, _ROUNDING * square)
+        curvatures[j] = curvature = max(square - mean * mean / total, _ROUNDING * square)
         if not 0.0 < curvature < np.inf:
             continue
         target[0] = w[j, 0] - (slope + shift * mean) / curvature

@@ -5,12 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.coordinate_descent.all_rows import in_threads
 from distls.workers.coordinate_descent.row_scores_task import Margins
 from distls.workers.losses.loss_registry import loss_named
 
 Array = NDArray[np.float64]
 
-_PIECE_ROWS = 2**16
+_PIECE_ROWS = 2**14
 
 
 class DualFactor(NamedTuple):
@@ -26,18 +27,26 @@ def has_conjugate(loss: str, target: str) -> bool:
     return target != "multilabel" and loss_named(loss).dual_domain != "none"
 
 
-def conjugate_mean(loss: str, margins: Margins, slopes: Array, factor: float, scale: float) -> float:
-    """Return the mean conjugate at minus `factor` times the gradients; `slopes` are these times ``scale s_i``."""
-    total, weight = 0.0, margins.weight
-    # In pieces, so that what the dual is computed from is small.
-    for first in range(0, len(slopes), _PIECE_ROWS):
+def conjugate_mean(
+    loss: str, margins: Margins, slopes: Array, factor: float, scale: float, *, alone: bool = False
+) -> float:
+    """Return the mean conjugate at minus `factor` times the gradients; `slopes` are these times ``scale s_i``.
+
+    In threads, if this is the only task (`alone`).
+    """
+    weight = margins.weight
+
+    def of_piece(first: int) -> float:
         rows = slice(first, first + _PIECE_ROWS)
         own, y = scale * weight[rows] if len(weight) else np.full(len(slopes[rows]), scale), margins.y[rows]
         # Rows without weight, as those of a fold, have no gradient left.
         used = own > 0.0
         duals = slopes[rows][used] * (-factor / own[used])[:, None]
-        total += float(own[used] @ loss_named(loss).conjugate(duals, y[used]))
-    return total
+        return float(own[used] @ loss_named(loss).conjugate(duals, y[used]))
+
+    # In pieces, so that what the dual is computed from is small.
+    pieces = range(0, len(slopes), _PIECE_ROWS)
+    return sum(in_threads(of_piece, pieces) if alone else map(of_piece, pieces))
 
 
 def gap_of(loss: str, mean: float, dual: DualFactor, penalty: float) -> float:

@@ -10,13 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.coordinate_descent.all_rows import THREADS, in_threads
 from distls.workers.coordinate_descent.working_set_kernels import (
     add_gram,
     complete_gram,
     copy_products,
+    count_by_row,
     count_pairs,
+    fill_by_row,
     gram_products,
 )
 from distls.workers.rounds.block_stream import DatasetRef
@@ -118,3 +120,16 @@ def _of_sparse(rows: CsrRows, h: Single, m: int) -> Single:
     in_threads(lambda span: add_gram(*rows, h, gram, *span), spans)
     complete_gram(gram, np.empty(m * parts if parts > 1 else 0, np.float32))
     return gram.reshape(m, parts, m)
+
+
+def rows_of(x: Rows, n_rows: int, shift: int, *, ones: bool) -> Rows:
+    """Return every 2^shift-th row of columns, row by row of X, with one of ones as the last; dense ones as columns."""
+    if isinstance(x, DenseRows):
+        values = x.values[:, :: 1 << shift]
+        return DenseRows(np.concatenate([values, np.ones((1, n_rows), values.dtype)]) if ones else values)
+    indptr = np.zeros(n_rows + 1, np.int64)
+    count_by_row(x.indices, shift, indptr)
+    indptr = np.cumsum(indptr) + ones * np.arange(n_rows + 1)
+    indices, data = np.full(indptr[-1], len(x.indptr) - 1, np.uint32), np.ones(indptr[-1], x.data.dtype)
+    fill_by_row(x.indptr, x.indices, x.data, shift, indptr[:-1].copy(), indices, data)
+    return CsrRows(indptr, indices, data)

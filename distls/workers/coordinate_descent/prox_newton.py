@@ -11,12 +11,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import DenseRows, Rows
 from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
-from distls.workers.coordinate_descent.kept_gram import gram_of
-from distls.workers.coordinate_descent.quadratic_model import Model, minimise
+from distls.workers.coordinate_descent.kept_gram import gram_of, rows_of
+from distls.workers.coordinate_descent.quadratic_model import Model, SupportStep, expanded, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns, squares_of
-from distls.workers.coordinate_descent.working_set_kernels import count_by_row, fill_by_row
+from distls.workers.coordinate_descent.working_set_kernels import count_by_row
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
@@ -41,6 +41,8 @@ _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
 # Cycles at most, and those after which their rate is known: at least so many, and this part of those that the other way
 # is worth.
 _CYCLES, _TRIED, _SPENT = 300, 3, 0.1
+# Those between two steps in the weights that are not zero, and what a product of such a step costs.
+_BETWEEN, _PRODUCT = 5, 0.5
 # Second derivatives are at least this part of the largest in cycles, so that changes of slopes tell those of scores.
 _FLOOR = 1e-8
 # Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of the passes over a number of it; of
@@ -84,6 +86,7 @@ class ProxNewton:
         self._fits_gram = self._fits(columns, parts, most_bytes)
         self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
         self._pairs: float | None = None  # of non-zeros in one row
+        self._curvatures = np.ones(len(columns.w))
 
     @classmethod
     def serves(cls, columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
@@ -125,7 +128,7 @@ class ProxNewton:
 
     def _run_cycles(self, judged: Judged, target: float) -> Judged:
         """Do steps of one cycle each, until the gap is at most `target`, or another way would be sooner."""
-        columns, value, moves = self._columns, judged.value, []
+        columns, value, moves, spent = self._columns, judged.value, [], [0.0]
         # A cycle's largest move falls as the gap does: how the two stood where the gap was judged last.
         by, known = math.inf, True
         for number in range(1, _CYCLES + 1):
@@ -134,26 +137,33 @@ class ProxNewton:
                 break
             value, known = found[0], False
             moves.append(found[1])
+            spent.append(spent[-1] + 1.0)
             if len(moves) == 1 or by * moves[-1] <= target:
                 judged, known = columns.judge(value), True
                 by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
                 if judged.gap <= target:
                     break
-            if self._is_slow(moves, by * moves[-1], target):
+            if self._is_slow(moves, spent, by * moves[-1], target):
                 break
+            if number % _BETWEEN == 0:
+                value, known = self._leapt(value, spent), False
         return judged if known else columns.judge(value)
 
-    def _is_slow(self, moves: list[float], gap: float, target: float) -> bool:
-        """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps."""
+    def _is_slow(self, moves: list[float], spent: list[float], gap: float, target: float) -> bool:
+        """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps.
+
+        `spent` are those that it took, with what other steps have cost.
+        """
         # As near as rounding allows.
         if not (target > 0.0 and moves[-1] > 0.0 and gap < math.inf):
             return True
-        some = max(len(moves) // 2, _TRIED - 1)
+        # Of what other steps change, cycles that are as far behind one say how they lead on.
+        some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else _BETWEEN
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
         # One that is larger than the one before it says little: cycles are tried for a part of what they are to save.
         if len(moves) <= max(some, _SPENT * least):
             return False
-        rate = (moves[-1] / moves[-1 - some]) ** (1.0 / some)
+        rate = (moves[-1] / moves[-1 - some]) ** (1.0 / (spent[-1] - spent[-1 - some]))
         needed = math.log(target / gap) / math.log(rate) if rate < 1.0 else math.inf
         return needed > least and (not self._fits_gram or needed > self._worth(exact=True))
 
@@ -187,9 +197,8 @@ class ProxNewton:
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
             x, w = columns.x, columns.w
-            move, later = newton_cycle(
-                x, order, w, slopes.ravel(), h.ravel(), total, penalty, step.alpha, step.rho
-            )
+            given = w, slopes.ravel(), h.ravel(), total, penalty, step.alpha, step.rho, self._curvatures
+            move, later = newton_cycle(x, order, *given)
         slopes -= columns.slopes
         slopes /= h
         slopes += later
@@ -197,6 +206,19 @@ class ProxNewton:
         w, slope = columns.w.copy(), float(np.vdot(columns.slopes, slopes))
         found = self._searched(before, old, w, np.full(1, first + later), slopes, slope)
         return None if found is None else (found, float(move))
+
+    def _leapt(self, value: float, spent: list[float]) -> float:
+        """Do a step in the weights that are not zero, if the objective falls; return it, and add what it has cost."""
+        total = float(self._h.sum(dtype=np.float64)) if self._ones else math.inf
+        if not total > 0.0:
+            return value
+        step = SupportStep(self._columns, self._h, self._curvatures, total)
+        old, found = self._columns.w.copy(), step.found()
+        if found is None:
+            return value
+        spent[-1] += _PRODUCT * step.products
+        later = self._searched(value, old, *found)
+        return value if later is None else later
 
     def _run_gram(self, first: Judged, judged: Judged, target: float) -> bool:
         """Do steps on a Gram; return whether these, and those before, have led anywhere."""
@@ -263,7 +285,7 @@ class ProxNewton:
         loss along them.
         """
         columns, change = self._columns, w - old
-        predicted = slope + columns.penalty(w) - columns.penalty(old)
+        predicted = min(slope + columns.penalty(w) - columns.penalty(old), 0.0)
         size, z = 1.0, columns.margins.z
         largest, most = (float(np.abs(each).max(initial=0.0)) for each in (moved, z))
         # Farther away scores would lose their digits, and so would those to which they come back.
@@ -292,7 +314,7 @@ class ProxNewton:
         h = np.ascontiguousarray(self._h[:: 1 << self._shift])
         with task.ledger.in_kernels(), np.errstate(over="ignore", invalid="ignore"):
             if self._rows is None or self._rows[0] != self._shift:
-                rows = _rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
+                rows = rows_of(self._columns.x, len(h), self._shift, ones=self._ones)
                 self._rows = self._shift, rows
             gram = gram_of(self._rows[1], h, self._numbers, task.data, most)
             return self._scaled(gram) if self._shift else gram
@@ -327,13 +349,13 @@ class ProxNewton:
         # Values beyond the range of float32 are left to sweeps.
         if not np.isfinite(diagonal).all():
             return None
-        blocks, pull = _expanded(diagonal, k), np.zeros((0, k, k))
+        blocks, pull = expanded(diagonal, k), np.zeros((0, k, k))
         own, inverse, coupling = np.trace(blocks, axis1=1, axis2=2), None, None
         if self._ones:
             # The intercept's own optimum for the model, and how blocks move it.
             # Singular where the loss ignores constants.
             inverse = np.linalg.pinv(blocks[m], rcond=_SINGLE, hermitian=True)
-            coupling = _expanded(np.ascontiguousarray(gram[m].T, np.float64), k)
+            coupling = expanded(np.ascontiguousarray(gram[m].T, np.float64), k)
             pull = np.ascontiguousarray(inverse @ coupling[:m])
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
@@ -372,29 +394,3 @@ class ProxNewton:
 def _is_idle(earlier: Judged, judged: Judged) -> bool:
     little = earlier.value - judged.value <= _WORTH * judged.gap
     return little and judged.gap > _ENOUGH * earlier.gap
-
-
-def _expanded(parts: Array, k: int) -> Array:
-    """Return blocks (m, k, k) of parts (m, parts)."""
-    out = np.zeros((len(parts), k, k))
-    if parts.shape[1] < k:
-        out[:] = parts[:, :, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    elif parts.shape[1] == k:
-        out[:, np.arange(k), np.arange(k)] = parts
-    else:
-        rows, columns = np.tril_indices(k)
-        out[:, rows, columns] = out[:, columns, rows] = parts
-    return out
-
-
-def _rows_of(x: Rows, n_rows: int, shift: int, *, ones: bool) -> Rows:
-    """Return every 2^shift-th row of columns, row by row of X, with one of ones as the last; dense ones as columns."""
-    if isinstance(x, DenseRows):
-        values = x.values[:, :: 1 << shift]
-        return DenseRows(np.concatenate([values, np.ones((1, n_rows), values.dtype)]) if ones else values)
-    indptr = np.zeros(n_rows + 1, np.int64)
-    count_by_row(x.indices, shift, indptr)
-    indptr = np.cumsum(indptr) + ones * np.arange(n_rows + 1)
-    indices, data = np.full(indptr[-1], len(x.indptr) - 1, np.uint32), np.ones(indptr[-1], x.data.dtype)
-    fill_by_row(x.indptr, x.indices, x.data, shift, indptr[:-1].copy(), indices, data)
-    return CsrRows(indptr, indices, data)

@@ -9,9 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.rows import take_rows
 from distls.workers.coordinate_descent.descent_kernels import Step
-from distls.workers.coordinate_descent.working_set_kernels import gram_descent
+from distls.workers.coordinate_descent.working_columns import WorkingColumns, products_of
+from distls.workers.coordinate_descent.working_set_kernels import add_products, gram_descent
 from distls.workers.penalties.penalty import Penalty
+from distls.workers.penalties.penalty_registry import penalty_named
 
 Array = NDArray[np.float64]
 
@@ -21,6 +24,8 @@ _PASSES, _TURNS = 10, 100
 _PRODUCTS, _RESIDUAL = 20, 0.1
 # Of that step, until the model is lower there: the whole leads too far where many weights would change their signs.
 _SIZES = (1.0, 0.25, 0.0625)
+# Products with the curvature over the rows in one step between cycles.
+_ROW_PRODUCTS = 10
 
 
 class Model(NamedTuple):
@@ -103,3 +108,89 @@ def _solved(model: Model, curvature: Array, free: NDArray[np.bool_], residual: A
         size, before = float(np.vdot(residual, scaled)), size
         direction = scaled + size / before * direction
     return change
+
+
+def expanded(parts: Array, k: int) -> Array:
+    """Return blocks (m, k, k) of parts (m, parts)."""
+    out = np.zeros((len(parts), k, k))
+    if parts.shape[1] < k:
+        out[:] = parts[:, :, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    elif parts.shape[1] == k:
+        out[:, np.arange(k), np.arange(k)] = parts
+    else:
+        rows, columns = np.tril_indices(k)
+        out[:, rows, columns] = out[:, columns, rows] = parts
+    return out
+
+
+class SupportStep:
+    """The step of Newton's method in the free weights of one output, by conjugate gradients.
+
+    Parameters
+    ----------
+    columns : WorkingColumns
+        Their slopes are those of the weights.
+    h : float32 (n_rows, 1)
+        Second derivatives of the rows.
+    curvatures : float64 (m,)
+        About those of the columns.
+    total : float
+        The sum of `h`, infinite without an intercept.
+    """
+
+    def __init__(
+        self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array, total: float
+    ) -> None:
+        self._h, self._total, self.products = h.astype(np.float64), total, 0
+        self._free = np.flatnonzero((columns.w[:, 0] != 0.0) & (curvatures > 0.0) & (curvatures < np.inf))
+        self._x = take_rows(columns.x, self._free)
+        self._scale = 1.0 / curvatures[self._free, None]
+        self._columns = columns
+
+    def found(self) -> tuple[Array, Array, Array, float] | None:
+        """Return the new weights (m, 1), the intercept's change, those of the scores, and the mean loss's slope."""
+        columns, step, h = self._columns, self._columns.step, self._h
+        penalty = penalty_named(columns.task.penalty)
+        tangent = penalty.tangent(columns.w[self._free], step.rho)
+        if tangent is None or not len(self._free):
+            return None
+        gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1][:, 0]
+        # The intercept moves to its optimum for the model first, where it stays.
+        first = -float(columns.slopes.sum()) / self._total
+        residual = -(products_of(self._x, columns.slopes + first * h, alone=True) + gradient)
+        old, change = columns.w[self._free], self._solved(residual, curvature)
+        # A weight stops at zero, where the penalty is not smooth.
+        change = np.where(old * (old + change) < 0.0, -old, change)
+        moved, shift = self._moved(change)
+        moved += first
+        w = columns.w.copy()
+        w[self._free] = old + change
+        return w, np.full(1, first + shift), moved, float(np.vdot(columns.slopes, moved))
+
+    def _moved(self, change: Array) -> tuple[Array, float]:
+        """Return how scores change with weights, and with the intercept that is best for the model then."""
+        moved = np.zeros_like(self._h)
+        add_products(self._x, change, moved)
+        self.products += 1
+        shift = -float(np.vdot(self._h, moved)) / self._total
+        moved += shift
+        return moved, shift
+
+    def _solved(self, residual: Array, curvature: Array) -> Array:
+        """Return about ``(X^T H X + curvature)^-1 residual``."""
+        change = np.zeros_like(residual)
+        direction = scaled = self._scale * residual
+        size = first = float(np.vdot(residual, scaled))
+        for _ in range(_ROW_PRODUCTS):
+            product = products_of(self._x, self._h * self._moved(direction)[0], alone=True)
+            product += curvature * direction
+            bent = float(np.vdot(direction, product))
+            # Not positive by rounding alone: what has been found already is good.
+            if not bent > 0.0 or not size > _RESIDUAL**2 * first:
+                break
+            change += size / bent * direction
+            residual = residual - size / bent * product
+            scaled = self._scale * residual
+            size, before = float(np.vdot(residual, scaled)), size
+            direction = scaled + size / before * direction
+        return change

@@ -77,6 +77,7 @@ class RowScores(Task):
     class_weight: NDArray[np.float64] | None  # (n_classes,), as in `TrainTask`
     state: str  # folder of the stored scores
     version: int  # under which they are stored
+    alone: bool = False  # one process does all tasks: what working sets keep is in its memory
 
     @property
     def scores(self) -> RowState:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.active_columns import WORKING, Active, bytes_of, store_active
-from distls.workers.coordinate_descent.all_rows import RowSums, read_slopes, store_all
+from distls.workers.coordinate_descent.all_rows import RowSums, known_scores, read_slopes, store_all
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, conjugate_mean
 from distls.workers.coordinate_descent.row_scores_task import RowScores, with_rows
@@ -37,13 +37,19 @@ _NEAR = 0.97
 
 def ranks_of(penalty: str, gradient: Array, step: Step) -> Array:
     """Return how much columns without weights, of that gradient, violate the conditions or are about to; else 0."""
-    return np.sqrt(np.square(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho)).sum(axis=1))
+    return _sizes_of(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho))
 
 
 def moves_of(penalty: str, w: Array, gradient: Array, step: Step) -> Array:
     """Return how far rows of weights are from the optimality conditions: the excess over alpha of those of zero."""
     # A step of size one: of a zero block it is the excess over alpha, as in Eq. 9 of the paper.
-    return np.sqrt(np.square(prox_rows(penalty, w - gradient, step.alpha, step.rho) - w).sum(axis=1))
+    return _sizes_of(prox_rows(penalty, w - gradient, step.alpha, step.rho) - w)
+
+
+def _sizes_of(rows: Array) -> Array:
+    if rows.shape[1] == 1:
+        return np.abs(rows[:, 0])
+    return np.asarray(np.sqrt(np.square(rows).sum(axis=1)))
 
 
 @dataclass
@@ -138,12 +144,13 @@ class ViolationTask(OnAllScores):
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
         total.product += float(np.vdot(gradient[given], w[given]))
-        sizes = moves_of(self.penalty, w, gradient, step)
-        total.violation += float(sizes.sum())
-        total.largest = max(total.largest, float(sizes.max(initial=0.0)))
         # Nearly violating columns follow those that do, and weights come first: a descent may change any of them.
         rank = ranks_of(self.penalty, gradient, step)
         rank[given] = np.inf
+        some = np.flatnonzero(rank)  # the others are where they are to be
+        sizes = moves_of(self.penalty, w[some], gradient[some], step)
+        total.violation += float(sizes.sum())
+        total.largest = max(total.largest, float(sizes.max(initial=0.0)))
         self._keep(shard, rank)
 
     def _gradient(self, index: int, shard: Shard) -> Array:
@@ -151,7 +158,7 @@ class ViolationTask(OnAllScores):
         found = self._products.get(index)
         if found is None:
             with self.ledger.in_kernels():
-                found = products_of(shard.x, self._slopes)
+                found = products_of(shard.x, self._slopes, alone=self.scores.alone)
             self._products[index] = found
         return found
 
@@ -160,6 +167,9 @@ class ViolationTask(OnAllScores):
         places = np.flatnonzero(rank > self._floor)
         places = np.sort(places[self._best(rank[places])])
         self._kept.append((Active(shard.first + places, take_rows(shard.x, places)), rank[places]))
+        others = rank[places][np.isfinite(rank[places])]
+        if 0 < self.room == len(others):
+            self._floor = float(others.min(initial=np.inf))
         # Thinned now and then only, as each time copies what stays.
         if self._n_kept() > 2 * self.room:
             self._thin()
@@ -167,7 +177,12 @@ class ViolationTask(OnAllScores):
     def _best(self, ranks: Array) -> NDArray[np.int64]:
         """Return the places of all columns with weights, and of as many others as there is room for, best first."""
         most = int(np.isinf(ranks).sum()) + self.room
-        return np.argsort(-ranks, kind="stable")[:most]
+        places = np.arange(len(ranks))
+        if len(ranks) > most:
+            # Most are far behind, and need no order.
+            least = np.partition(ranks, len(ranks) - most)[len(ranks) - most]
+            places = np.flatnonzero(ranks >= least)
+        return places[np.argsort(-ranks[places], kind="stable")][:most]
 
     def _fits(self, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.cumsum(sizes) <= self.most_bytes
@@ -206,7 +221,8 @@ class ViolationTask(OnAllScores):
         if total.held >= 0 and self._kept:
             total.held = sum(len(ranks) for _, ranks in self._kept)
             found = [kept for kept, _ in self._kept]
-            store_active(self.scores.state, self.scores.version, self.item.index, found, WORKING)
+            state, version, lane = self.scores.state, self.scores.version, self.item.index
+            store_active(state, version, lane, found, WORKING, alone=self.scores.alone)
         total.ledger = self.ledger
         return total
 
@@ -231,7 +247,7 @@ class ConjugateTask(OnAllScores):
         factor, k = self.shared
         slopes = read_slopes(self.scores, k)
         margins = with_rows(self.scores, slopes)
-        return conjugate_mean(self.scores.loss, margins, slopes, factor, self.step.scale)
+        return conjugate_mean(self.scores.loss, margins, slopes, factor, self.step.scale, alone=True)
 
     @staticmethod
     def merge(left: float, right: float) -> float:
@@ -253,7 +269,15 @@ class ScoresOfColumns(OnAllScores):
 
     def start(self) -> None:
         """See `Task.start`."""
-        self._z = np.tile(self.shared.intercept, (open_ref(self.data).meta.n_rows, 1))
+        self._known = known_scores(self.scores, self.shared)
+        if self._known is None:
+            self._z = np.tile(self.shared.intercept, (open_ref(self.data).meta.n_rows, 1))
+        else:
+            self._z = self._known
+
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+        """See `Task.stream`: nothing is read where the scores are known."""
+        return super().stream(blocks if self._known is None else ())
 
     def add(self, index: int, shard: Shard) -> None:
         """Add the scores by a shard's columns."""
@@ -263,7 +287,8 @@ class ScoresOfColumns(OnAllScores):
     def result(self) -> Scored:
         """Store the scores."""
         margins = with_rows(self.scores, self._z)
-        return Scored(store_all(self.scores, self.scores.version, margins, self.step.scale), self.ledger)
+        rows = store_all(self.scores, self.scores.version, margins, self.step.scale, self.shared)
+        return Scored(rows, self.ledger)
 
     @staticmethod
     def merge(left: Scored, right: Scored) -> Scored:

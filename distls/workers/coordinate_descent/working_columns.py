@@ -1,13 +1,14 @@
 """Some columns in memory with their weights, and how near these are to the optimum that these columns alone have."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows, Rows, n_rows_of
 from distls.workers.coordinate_descent.active_columns import Active
-from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives
+from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives, in_threads
 from distls.workers.coordinate_descent.dual_bounds import (
     DualFactor,
     bound_of,
@@ -25,6 +26,8 @@ from distls.workers.penalties.penalty_registry import penalty_named, penalty_val
 Array = NDArray[np.float64]
 
 _SQUARES = 2**20  # values that are squared at a time
+# Parts of a product that threads share, and the values of each at least.
+_PARTS, _LEAST_VALUES = 8, 2**18
 
 
 @dataclass
@@ -37,14 +40,31 @@ class Judged:
     gap: float  # to the best bound of the columns' optimum so far
 
 
-def products_of(x: Rows, slopes: Array) -> Array:
-    """Return the products of columns, as rows of X^T, with the slopes (n_rows, k) of the rows."""
-    out = np.empty((n_rows_of(x), slopes.shape[1]))
-    # Dense columns are not gathered without their zeros first, which would take longer than the products.
+def products_of(x: Rows, slopes: Array, *, alone: bool = False) -> Array:
+    """Return the products of columns, as rows of X^T, with the slopes (n_rows, k) of the rows.
+
+    In threads, if this is the only task (`alone`).
+    """
+    out, zero, turned = np.empty((n_rows_of(x), slopes.shape[1])), np.zeros(slopes.shape[1]), slopes
+    size = x.values.size if isinstance(x, DenseRows) else len(x.data)
+    parts = min(_PARTS, size // _LEAST_VALUES) if alone else 1
+    ends = np.arange(1, max(parts, 1)) * (size // max(parts, 1))
     if isinstance(x, DenseRows):
-        dense_products(x.values, np.ascontiguousarray(slopes.T), out)
-        return out
-    return np.asarray(scores(x, slopes, np.zeros(slopes.shape[1]), out))
+        cuts = ends // max(x.values.shape[1], 1)
+        turned = np.ascontiguousarray(slopes.T)
+    else:
+        cuts = np.searchsorted(x.indptr, ends)
+
+    def of_part(span: tuple[int, int]) -> None:
+        first, end = span
+        # Dense columns are not gathered without their zeros first, which would take longer than the products.
+        if isinstance(x, DenseRows):
+            dense_products(x.values[first:end], turned, out[first:end])
+        else:
+            scores(x, slopes, zero, out[first:end], first)
+
+    in_threads(of_part, list(pairwise([0, *cuts.tolist(), len(out)])))
+    return out
 
 
 def squares_of(x: Rows, h: NDArray[np.float32], width: int) -> Array:
@@ -93,13 +113,14 @@ class WorkingColumns:
         """Return the gradient and the gap, of these columns alone, where `value` has just given the objective."""
         step, task = self.step, self.task
         with task.ledger.in_kernels():
-            gradient = products_of(self.x, self.slopes)
+            gradient = products_of(self.x, self.slopes, alone=True)
         factor, conjugated = penalty_named(task.penalty).conjugate(-gradient, step.alpha, step.rho)
         dual = DualFactor(factor, conjugated, float(np.vdot(gradient, self.w)))
         # Where it can be computed it is better than what convexity gives.
         conjugate = None
         if self._exact:
-            conjugate = conjugate_mean(task.scores.loss, self.margins, self.slopes, factor, step.scale)
+            given = task.scores.loss, self.margins, self.slopes, factor, step.scale
+            conjugate = conjugate_mean(*given, alone=True)
         bound, rest = (
             bound_of(task.scores.loss, self.mean, dual, conjugate),
             np.asarray(self.slopes.sum(axis=0)),

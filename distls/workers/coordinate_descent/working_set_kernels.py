@@ -16,28 +16,58 @@ the last of the m columns are ones.
 import numpy as np
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
-from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
+from distls.workers.linear_algebra.score_kernels import column_of, places, value_of
+from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.row_functions import (
     add_score_gradient,
     add_score_hessian,
     descent_factor,
+    has_row_function,
     row_loss,
+    score_derivatives,
 )
 from distls.workers.penalties.row_kernels import row_prox
-from distls.workers.simd.vectors import padded
+from distls.workers.simd.vectors import F64_PER_VECTOR, load, padded, splat, store, sum_of_lanes
 
+_ROWS = 256  # whose classes are put into vectors at a time
 _REPEATS = 30  # prox steps of one block, at most
 _PIECE = (
     1024  # values of a column that `gram_products` takes at a time: of many columns they fit in the caches
 )
 
 
-@elementwise
 def row_derivatives(z, y, weight, loss, scale, g, h):
     """Set g and h to the derivatives of ``scale s_i loss_i``; return the sum of these losses.
 
     h of no rows is left alone. The other parameters are as of `column_sweep`.
     """
+    if isinstance(y, LabelSets) or y.ndim > 1 or not has_row_function(loss, "score_derivatives"):
+        return _of_rows(z, y, weight, loss, scale, g, h)
+    return _of_scores(z[:, 0], y, weight, loss, scale, g[:, 0], h[:, 0])
+
+
+@elementwise
+def _of_scores(z, y, weight, loss, scale, g, h):
+    """Do the same for one output, in vectors of rows."""
+    signs, factors, total = np.ones(_ROWS), np.zeros(_ROWS), splat(0.0)
+    for start in range(0, len(z), _ROWS):
+        m = min(_ROWS, len(z) - start)
+        factors[m:] = 0.0
+        for i in range(m):
+            signs[i] = 1.0 if y[start + i] == 1 else -1.0
+            factors[i] = scale * (weight[start + i] if len(weight) else 1.0)
+        for p in range(0, m, F64_PER_VECTOR):
+            t, factor = load(signs, p, 1.0), load(factors, p, 0.0)
+            value, slope, curvature = score_derivatives(loss, t, load(z, start + p, 0.0))
+            total = total + factor * value
+            store(factor * slope, g, start + p)
+            if len(h):
+                store(factor * curvature, h, start + p)
+    return sum_of_lanes(total)
+
+
+@elementwise
+def _of_rows(z, y, weight, loss, scale, g, h):
     k, parts, total = z.shape[1], h.shape[1], 0.0
     slopes, own, scratch, hessian = np.zeros(padded(k)), np.zeros(k), np.zeros(k), np.zeros((k, k))
     by = descent_factor(loss)
@@ -96,14 +126,18 @@ def loss_of_scores(z, change, size, y, weight, loss):
 @elementwise
 def add_products(x, w, z):
     """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
-    indices, data = row_arrays(x)
+    flat = z.ravel()
+    # In the order of the columns: the same bits in every process.
     for j in range(len(w)):
         if not _is_used(w[j]):
             continue
-        start, stop = row_span(x, j, indices, data)
-        for p in range(np.uintp(start), np.uintp(stop)):
-            # In the order of the columns: the same bits in every process.
-            i, factor = np.intp(indices[p]), np.float64(data[p])
+        first, end = places(x, j)
+        if w.shape[1] == 1:  # in vectors of rows, where columns are dense
+            for p in range(first, end):
+                flat[column_of(x, p)] += np.float64(value_of(x, j, p)) * w[j, 0]
+            continue
+        for p in range(first, end):
+            i, factor = column_of(x, p), np.float64(value_of(x, j, p))
             for r in range(w.shape[1]):
                 z[i, r] += factor * w[j, r]
 

@@ -53,7 +53,10 @@ class WorkingSetTask(ColumnTask):
     def result(self) -> Descended:
         """Descend, store the scores of all rows at the new weights, and return these."""
         state, version, meta = self.scores.state, self.scores.version, open_ref(self.data).meta
-        found = [read_active(state, version, lane, meta, WORKING) for lane in range(self.item.index)]
+        found = [
+            read_active(state, version, lane, meta, WORKING, alone=self.scores.alone)
+            for lane in range(self.item.index)
+        ]
         held = _in_order(found, open_columns_of(self.data).first)
         del found  # copied
         w = self.shared.dense(meta.n_features)[held.columns].astype(np.float64)
@@ -63,10 +66,9 @@ class WorkingSetTask(ColumnTask):
             values = w.astype(self.scores.dtype)
             intercept = self._settle(held, values.astype(np.float64))
         used = np.flatnonzero(values.any(axis=1))
-        rows = store_all(self.scores, version + 1, self.margins, self.step.scale)
-        return Descended(
-            SparseWeights(held.columns[used], values[used], intercept), len(w), rows, self.ledger
-        )
+        weights = SparseWeights(held.columns[used], values[used], intercept)
+        rows = store_all(self.scores, version + 1, self.margins, self.step.scale, weights)
+        return Descended(weights, len(w), rows, self.ledger)
 
     def _descend(self, columns: WorkingColumns) -> None:
         k, sets = columns.w.shape[1], isinstance(self.margins.y, LabelSets)

@@ -22,6 +22,7 @@ from distls.workers.losses.row_functions import (
     row_curvature_of,
     row_gradient_of,
     score_change_of,
+    score_derivatives_of,
 )
 from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
@@ -242,7 +243,7 @@ class BinaryPerceptron(SingleOutput):
         return np.asarray(-class_signs(y, 1) * wrong[:, None])
 
 
-# ---------------------------------------------------------------- kernels: value and derivatives of one score
+# ---------------------------------------------------------------- kernels: value and derivatives of a score, or vectors
 
 
 @elementwise_helper
@@ -250,8 +251,8 @@ def _log(t, z):
     m = t * z
     # From the smaller exponential, for either sign of m.
     small = exp_of_negative(-abs(m))
-    share = (small if m > 0.0 else 1.0) / (1.0 + small)
-    return log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m), -t * share, share * (1.0 - share)
+    share = select(m > 0.0, small, 1.0) / (1.0 + small)
+    return log_of_normal(1.0 + small) - select(m > 0.0, 0.0, m), -t * share, share * (1.0 - share)
 
 
 @elementwise_helper
@@ -263,7 +264,8 @@ def _hinge(t, z):
 @elementwise_helper
 def _squared_hinge(t, z):
     short = 1.0 - t * z
-    return (0.0, 0.0, 0.0) if short <= 0.0 else (short * short, -2.0 * t * short, 2.0)
+    met = short <= 0.0
+    return select(met, 0.0, short * short), select(met, 0.0, -2.0 * t * short), select(met, 0.0, 2.0)
 
 
 @elementwise_helper
@@ -330,6 +332,7 @@ def _register_columns(loss: type[Loss], of_score: Any) -> None:
         z[i, 0] += x * d[0]
         return of_row(z, y, i)[0] - before
 
+    score_derivatives_of(loss)(of_score)
     add_score_gradient_of(loss)(add_gradient)
     add_score_curvature_of(loss)(add_curvature)
     add_score_hessian_of(loss)(add_hessian)

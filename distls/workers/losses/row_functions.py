@@ -285,6 +285,13 @@ def row_loss(loss, z, y, i, scratch):
     """Return the loss of row i, whose scores are the vector z."""
 
 
+def score_derivatives(loss, t, z):
+    """Return the loss of the one output's score z, and its first and second derivative; t is 1 for class 1, else -1.
+
+    Of numbers or of a `Vector`; optional.
+    """
+
+
 def descent_factor(loss):
     """Return the factor of g + own."""
 
@@ -298,6 +305,7 @@ add_score_curvature_of = _registrar("add_score_curvature")
 add_score_hessian_of = _registrar("add_score_hessian")
 score_change_of = _registrar("score_change")
 row_loss_of = _registrar("row_loss")
+score_derivatives_of = _registrar("score_derivatives")
 
 
 @overload(add_score_gradient, inline="always")
@@ -331,6 +339,12 @@ def _row_loss_overload(loss, z, y, i, scratch):
 
     codes = not isinstance(y, types.BaseTuple) and y.ndim == 1
     return of_class if codes else _implementation("row_loss", loss, y)
+
+
+@overload(score_derivatives, inline="always")
+def _score_derivatives_overload(loss, t, z):
+    function = _implementation("score_derivatives", loss)
+    return lambda loss, t, z: function(t, z)
 
 
 @overload(descent_factor, inline="always")

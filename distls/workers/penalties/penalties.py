@@ -47,7 +47,8 @@ class L1(_SplitNorm):
 
     def dual_norms(self, v: Array, rho: float) -> Array:
         """Return the largest size in each row."""
-        return np.asarray(np.abs(v).max(axis=1))
+        # A maximum for each row takes ten times as long as the sizes.
+        return np.abs(v[:, 0]) if v.shape[1] == 1 else np.asarray(np.abs(v).max(axis=1))
 
     def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
         """Return the signs; a line has no curvature."""

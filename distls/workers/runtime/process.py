@@ -83,10 +83,10 @@ def task_settings() -> Iterator[None]:
 def peak_rss() -> int:
     """Return the highest resident size this process has had, in bytes."""
     # not ru_maxrss: a child starts with its parent's, even after exec
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resident_bytes()
+    # asked for by every task: in bytes, which takes a fifth of the time
+    with open("/proc/self/status", "rb") as file:
+        _, found, rest = file.read().partition(b"VmHWM:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if found else resident_bytes()
 
 
 def resident_bytes() -> int:

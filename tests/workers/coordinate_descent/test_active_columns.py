@@ -40,6 +40,18 @@ def test_later_columns_of_another_process_replace_those_in_memory(tmp_path):
     assert read_active(str(tmp_path), 1, 0, Meta).columns.tolist() == [3, 4]
 
 
+def test_one_process_keeps_them_in_memory_alone(tmp_path):
+    store_active(str(tmp_path), 1, 0, [columns_of(1, 2), columns_of(5)], alone=True)
+    assert not any(tmp_path.iterdir())
+    assert read_active(str(tmp_path), 1, 0, Meta, alone=True).columns.tolist() == [1, 2, 5]
+    # given once, and to its own round
+    with pytest.raises(StateLostError):
+        read_active(str(tmp_path), 1, 0, Meta, alone=True)
+    store_active(str(tmp_path), 1, 0, [columns_of(1, 2)], alone=True)
+    with pytest.raises(StateLostError):
+        read_active(str(tmp_path), 2, 0, Meta, alone=True)
+
+
 def test_columns_in_memory_do_not_outlive_their_files(tmp_path):
     store_active(str(tmp_path), 1, 0, [columns_of(1, 2)])
     for path in (tmp_path / "active").iterdir():

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -26,11 +28,12 @@ from distls.storage.errors import (
     StateLostError,
 )
 from distls.storage.temporary.row_state import RowState, StateFolder
-from distls.testing.solvers import StopAfter, interrupted
+from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.coordinate_descent import row_scores_task
+from distls.workers.runtime.buffers import release_buffers
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
 
@@ -342,12 +345,46 @@ def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
     dataset, _, _ = small
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": algorithm}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
-    run = tmp_path / "run"
+    run, where = tmp_path / "run", _keeping_files(algorithm)
     with interrupted():
-        fit("bcd", dataset, run, params=params, passes=6, callbacks=[StopAfter(2)])
+        fit("bcd", dataset, run, params=params, passes=6, callbacks=[StopAfter(2)], **where)
     columns = {"sweeps": "state/active", "working-set": "state/working"}[algorithm]
     shutil.rmtree(run / (columns if lost == "columns" else lost))
-    assert resume(run).model.sha256 == whole
+    assert resume(run, **where).model.sha256 == whole
+
+
+def _keeping_files(algorithm):
+    """Return the executor with which what tasks leave for each other is in files."""
+    return {"executor": opened("two processes")} if algorithm == "working-set" else {}
+
+
+def test_what_is_lost_in_memory_is_kept_in_files(small, tmp_path):
+    """In one process memory serves; where it does not, as with other fits in it, the fit goes on by files."""
+    dataset, _, _ = small
+    params, run, stored = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}, tmp_path / "run", []
+    whole = fit("bcd", dataset, params=params, passes=6).model.sha256
+
+    def lose(_):
+        release_buffers()
+        stored.append(any((run / "state").rglob("*.npy")))
+
+    assert fit("bcd", dataset, run, params=params, passes=6, callbacks=[Rounds(lose)]).model.sha256 == whole
+    assert stored[:3] == [False, True, True]
+    assert all(stored[1:])
+
+
+_AGAIN = "import sys, distls; print(distls.resume(sys.argv[1], executor='serial').model.sha256)"
+
+
+def test_a_new_process_goes_on_with_the_same_bits(small, tmp_path):
+    """Without the memory of the process that was stopped."""
+    dataset, _, _ = small
+    params, run = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}, tmp_path / "run"
+    whole = fit("bcd", dataset, params=params, passes=6).model.sha256
+    with interrupted():
+        fit("bcd", dataset, run, params=params, passes=6, callbacks=[StopAfter(2)])
+    found = subprocess.run([sys.executable, "-c", _AGAIN, run], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [whole]
 
 
 def _truncates(path):
@@ -369,9 +406,16 @@ def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "algorithm": algorithm}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
     run = tmp_path / "run"
-    damaging = Rounds(lambda _: [damage(path) for path in (run / "state").rglob("*.npy")])
-    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[damaging])
-    assert result.model.sha256 == whole
+    damaged = []
+
+    def damages(_):
+        for path in (run / "state").rglob("*.npy"):
+            damage(path)
+            damaged.append(path)
+
+    asked = {"params": params, "passes": 6, "callbacks": [Rounds(damages)], **_keeping_files(algorithm)}
+    assert fit("bcd", dataset, run, **asked).model.sha256 == whole
+    assert damaged
 
 
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
@@ -398,8 +442,9 @@ def test_state_lost_again_says_what_to_do(small, tmp_path, monkeypatch):
         _truncates(state.folder / f"{index:08d}-{version:06d}.npy")
 
     monkeypatch.setattr(RowState, "put", put)
+    # Workers in threads of this process, where it is patched.
     with pytest.raises(StateLostError) as caught:
-        fit("bcd", dataset, run, params=params, passes=6)
+        fit("bcd", dataset, run, params=params, passes=6, executor=opened("three threads"))
     message = str(caught.value)
     assert message.startswith(f"{run}: the fit stopped: what it keeps for each row was lost again ")
     assert str(run / "state") in message

@@ -12,6 +12,7 @@ from distls.columns.sharding import add_columns
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows
+from distls.storage.temporary.row_state import RowState
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
@@ -21,6 +22,7 @@ from distls.workers.coordinate_descent import (
     prox_newton,
     quadratic_model,
     violation_task,
+    working_columns,
 )
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
@@ -163,9 +165,67 @@ def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     np.testing.assert_allclose(first.model.weights, second.model.weights, atol=1e-6)
 
 
-def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
-    x, y = labelled_rows(9000, 60, 3)
+def test_rounds_do_not_depend_on_the_tolerance(small):
+    """It says which of them is the last: a run goes on from the states of one with another tolerance."""
+    params = {"alpha": 2e-3, "fit_intercept": True}
+    rounds = {rtol: records_of(small, rtol, **params)[1] for rtol in (1e-2, 1e-10)}
+    few, many = ([record["details"] for record in rounds[rtol]] for rtol in rounds)
+    assert 1 < len(few) < len(many)
+    assert few == many[: len(few)]
+
+
+def test_one_process_writes_no_scores_and_reads_none_again(small, tmp_path, monkeypatch):
+    """Strengths of a path begin at the scores with which the one before it has ended, with the same bits."""
+    read, add = [], violation_task.ScoresOfColumns.add
+
+    def counted(self, index, shard):
+        read.append(1 - self.data.one_row)
+        add(self, index, shard)
+
+    monkeypatch.setattr(violation_task.ScoresOfColumns, "add", counted)
+    written, write = [], RowState.write
+
+    def noted(self, *given):
+        # those of one row, on which tasks are tried, are in memory
+        written.append(self._memory is None)
+        write(self, *given)
+
+    monkeypatch.setattr(RowState, "write", noted)
+    strengths = {"alpha": "path", "alphas": "1e-2:8e-3:6e-3"}
+    kept = fit("bcd", small, params=strengths, rtol=1e-6).model.sha256
+    assert not any(written)
+    assert not sum(read)
+    monkeypatch.setattr(violation_task, "known_scores", lambda *given: None)
+    assert fit("bcd", small, params=strengths, rtol=1e-6).model.sha256 == kept
+    assert sum(read)
+
+
+def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
+    """Of as many columns as half the rows cycles alone need several times as many."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((300, 1500)).astype(np.float32)
+    y = x[:, :20] @ rng.standard_normal(20) + rng.standard_normal(300) > 0.5
+    ingest(x, tmp_path / "train", y=y.astype(int))
+    dataset = add_columns(tmp_path / "train")
+    cycles, cycle = [], ProxNewton._cycle
+    monkeypatch.setattr(ProxNewton, "_cycle", lambda *given: (cycles.append(1), cycle(*given))[1])
+    monkeypatch.setattr(ProxNewton, "_worth", lambda *given, **asked: 1e6)
+    params = {"loss": "log", "penalty": "l1", "alpha": 5e-3, "fit_intercept": True}
+    stepped, _ = records_of(dataset, 1e-6, **params)
+    few = len(cycles)
+    cycles.clear()
+    monkeypatch.setattr(ProxNewton, "_leapt", lambda self, value, spent: value)
+    alone, _ = records_of(dataset, 1e-6, **params)
+    assert 2 * few < len(cycles)
+    assert stepped.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
+    x, y = labelled_rows(9000, 60, k)
     dataset = write_dataset(tmp_path / "train", x, y, partition_rows=3000, shard_size=2000)
+    monkeypatch.setattr(all_rows, "_LEAST_SCORES", 1000)
+    monkeypatch.setattr(working_columns, "_LEAST_VALUES", 1000)
     found = []
     for threads in (1, 2, 3):
         monkeypatch.setattr(all_rows, "THREADS", threads)
@@ -177,8 +237,8 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch):
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
     products, multiply = [], violation_task.products_of
 
-    def multiplied(x, slopes):
-        found = multiply(x, slopes)
+    def multiplied(x, slopes, **asked):
+        found = multiply(x, slopes, **asked)
         # not of the one row on which tasks are tried
         products.append((len(slopes) > 1) * len(found))
         return found
@@ -353,7 +413,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
 def test_columns_are_put_together_by_row(shift, ones):
     x = sp.random(37, 9, 0.4, "csc", dtype=np.float32, rng=np.random.default_rng(0))
     columns = CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint32), x.data)
-    found = prox_newton._rows_of(columns, len(range(0, 37, 1 << shift)), shift, ones=ones)
+    found = kept_gram.rows_of(columns, len(range(0, 37, 1 << shift)), shift, ones=ones)
     wanted = np.hstack([x.toarray(), np.ones((37, int(ones)))])[:: 1 << shift]
     turned = sp.csr_matrix((found.data, found.indices, found.indptr), wanted.shape)
     assert turned.has_sorted_indices
