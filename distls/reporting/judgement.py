@@ -36,15 +36,19 @@ class Judgement:
         return {"dataset": self.dataset, **self.evaluation.to_json()}
 
 
-def judge(model: LinearModel, data: Dataset, name: str, executor: Executor | None = None) -> Judgement:
-    """Score a model on a labelled data set; labels that it does not know count as errors.
+def judge(
+    model: LinearModel, data: Scorable, name: str, executor: Executor | None = None, **reading: Any
+) -> Judgement:
+    """Score a model on labelled data, as `evaluate` takes them; labels that it does not know count as errors.
 
     Raises MismatchError, before any partition is read, if the model cannot score these data.
     """
     runner = executor or SerialExecutor()
-    found = evaluate(model, data, unknown_labels="count", executor=runner, name=name)
+    found = evaluate(
+        model, data, unknown_labels="count", executor=runner, name=name, beside=name, **reading
+    )
     rows = _class_rows(found)
-    return Judgement(str(data.path), found, rows, _reliability(found))
+    return Judgement(", ".join(map(str, sources_of(data))), found, rows, _reliability(found))
 
 
 def _class_rows(found: AnyEvaluation) -> list[dict[str, Any]]:

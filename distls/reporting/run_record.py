@@ -62,7 +62,9 @@ def _published_child(run: Run, status: Record) -> Run | None:
     """Return the child run whose model was published, if there are children."""
     for number, child in reversed(list(enumerate(status.get("children", [])))):
         folder = run.path / "children" / f"{number:03d}"
-        if child.get("params") == status.get("selected") and is_run(folder):
+        # that of all rows may have begun at another model than the user gave
+        own, chosen = ({**(each or {}), "init": None} for each in (child.get("params"), status.get("selected")))
+        if own == chosen and is_run(folder):
             return Run.open(folder)
     return None
 
