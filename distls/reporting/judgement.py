@@ -8,7 +8,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, RegressionEvaluation
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset
+from distls.ingestion.adhoc_dataset import Scorable, sources_of
 from distls.storage.model.model import LinearModel
 
 _CONFUSIONS = 3  # shown of each class
@@ -44,9 +44,7 @@ def judge(
     Raises MismatchError, before any partition is read, if the model cannot score these data.
     """
     runner = executor or SerialExecutor()
-    found = evaluate(
-        model, data, unknown_labels="count", executor=runner, name=name, beside=name, **reading
-    )
+    found = evaluate(model, data, unknown_labels="count", executor=runner, name=name, beside=name, **reading)
     rows = _class_rows(found)
     return Judgement(", ".join(map(str, sources_of(data))), found, rows, _reliability(found))
 

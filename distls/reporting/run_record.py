@@ -35,9 +35,13 @@ class RunRecord:
         return chosen
 
     @property
-    def eval_path(self) -> str | None:
-        """The data that the run itself was judged by, if any."""
-        return self.config.eval_data or self.config.select
+    def judged_on(self) -> tuple[list[str], Record]:
+        """The data that the run itself was judged by, none or more, and how `train` has read its test files."""
+        path, test = self.config.eval_data or self.config.select, self.status.get("test")
+        if path is not None or test is None:
+            return [] if path is None else [path], {}
+        with as_format_error(str(self.path)):
+            return [str(file) for file in test["files"]], dict(test["options"])
 
 
 def read_run(path: str | Place) -> RunRecord:
@@ -63,7 +67,9 @@ def _published_child(run: Run, status: Record) -> Run | None:
     for number, child in reversed(list(enumerate(status.get("children", [])))):
         folder = run.path / "children" / f"{number:03d}"
         # that of all rows may have begun at another model than the user gave
-        own, chosen = ({**(each or {}), "init": None} for each in (child.get("params"), status.get("selected")))
+        own, chosen = (
+            {**(each or {}), "init": None} for each in (child.get("params"), status.get("selected"))
+        )
         if own == chosen and is_run(folder):
             return Run.open(folder)
     return None

@@ -12,7 +12,8 @@ from distls.reporting.judgement import Judgement, judge
 from distls.reporting.run_record import RunRecord, fit_command, read_run
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError
-from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import as_format_error
 from distls.training.fit_facts import RECORDED, fit_facts
 from distls.training.run_config import moved_along
 
@@ -61,27 +62,30 @@ def make_report(
     executor: Executor | None = None,
     own_data: bool = False,
 ) -> Report:
-    """Read a run, and score its model on the data set `data`, if one is given.
+    """Read a run, and score its model on `data`, a data set or a file, if that is given.
 
     With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None
-    the model is scored on those of `eval_data` or `select`, if they are still there. A run of somebody else may name
-    any path or URL. Raises FormatError if `run` is no run, MismatchError if the model cannot score the data.
+    the model is scored on those of `eval_data` or `select`, or on the test files of `train`, if they are still there. A
+    run of somebody else may name any path or URL. Raises FormatError if `run` is no run, MismatchError if the model
+    cannot score the data.
     """
     record = read_run(run)
     remarks: list[str] = []
     training = _training(record, remarks) if own_data else None
-    if record.model is None and data is not None:
-        raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
-    if record.model is not None and data is not None:
-        found = judge(record.model, open_dataset(place_of(data)), str(run), executor)
+    if data is not None:
+        if record.model is None:
+            raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
+        found = judge(record.model, data, str(run), executor, notify=remarks.append)
         return Report(record, training, found, remarks)
-    if record.model is None or record.eval_path is None:
+    own, reading = record.judged_on
+    if record.model is None or not own:
         return Report(record, training, None, remarks)
     if not own_data:
-        said = f"the model was not evaluated: the run names {record.eval_path}, which --own-data would read"
+        said = f"the model was not evaluated: the run names {', '.join(own)}, which --own-data would read"
         return Report(record, None, None, [said])
     try:
-        found = judge(record.model, open_dataset(record.eval_path), str(run), executor)
+        with as_format_error(str(run)):
+            found = judge(record.model, own, str(run), executor, notify=remarks.append, **reading)
     except (DistlsError, OSError) as error:
         # the run itself is sound: its report must not fail for data that were moved since
         return Report(record, training, None, [*remarks, f"the model was not evaluated: {error}"])

@@ -195,7 +195,7 @@ def test_data_that_have_gone_are_named(place, tmp_path):
     (tmp_path / "test").rename(tmp_path / "moved")
     made = make_report(tmp_path / "run", own_data=True)
     assert made.judged is None
-    assert made.remarks == [f"the model was not evaluated: {tmp_path}/test: no such data set"]
+    assert made.remarks == [f"the model was not evaluated: {tmp_path}/test: no such file or data set"]
     assert make_report(tmp_path / "run", tmp_path / "moved").judged is not None
 
 
@@ -252,7 +252,13 @@ def test_the_command_repeats_the_run(place, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"objective": "x"}, {"plan": {"worker_bytes": []}}, {"children": 3}, {"details": {"path": [1, 2]}}],
+    [
+        {"objective": "x"},
+        {"plan": {"worker_bytes": []}},
+        {"children": 3},
+        {"details": {"path": [1, 2]}},
+        {"test": {"files": 3}},
+    ],
     ids=["objective", "plan", "children", "path"],
 )
 def test_a_forged_run_is_refused_in_one_line(place, tmp_path, change):
