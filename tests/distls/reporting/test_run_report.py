@@ -252,13 +252,7 @@ def test_the_command_repeats_the_run(place, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"objective": "x"},
-        {"plan": {"worker_bytes": []}},
-        {"children": 3},
-        {"details": {"path": [1, 2]}},
-        {"test": {"files": 3}},
-    ],
+    [{"objective": "x"}, {"plan": {"worker_bytes": []}}, {"children": 3}, {"details": {"path": [1, 2]}}],
     ids=["objective", "plan", "children", "path"],
 )
 def test_a_forged_run_is_refused_in_one_line(place, tmp_path, change):
