@@ -149,6 +149,7 @@ def train(
     _check_classes(made, report.notices, options)
     try:
         request = FitRequest.of(method, data, params=params, **asked)
+        pass_on(request.notices, notify)
         options_of_fit = FitOptions(
             executor or SerialExecutor(), memory, watchers(callbacks, progress), 30.0,
             began=command, ingest_seconds=ingested,
