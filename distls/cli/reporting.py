@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distls.cli.output import OK, say, show
+from distls.cli.output import OK, note, say, show
 from distls.cli.support import (
     PLACE,
     Running,
@@ -67,6 +67,8 @@ def report(
     if page is not None:
         check_page(page)
     made = _made(run, data, bool(own_data), options, debug)
+    for text in made.remarks:
+        note(text)
     if page is None:
         with as_format_error(str(run)):
             print_json(made.to_json())

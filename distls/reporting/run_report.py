@@ -88,7 +88,12 @@ def make_report(
             found = judge(record.model, own, str(run), executor, notify=remarks.append, **reading)
     except (DistlsError, OSError) as error:
         # the run itself is sound: its report must not fail for data that were moved since
-        return Report(record, training, None, [*remarks, f"the model was not evaluated: {error}"])
+        return Report(
+            record,
+            training,
+            None,
+            [*remarks, f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"],
+        )
     return Report(record, training, found, remarks)
 
 
