@@ -121,3 +121,10 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return as_card(type(self).__name__, self.facts())
+
+
+class ShownDict(dict[str, Any]):
+    """A dict that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return as_card(str(self.get("kind", "")), [Fact(name, value, _short) for name, value in self.items()])

@@ -5,6 +5,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from distls.cli.support import PLACE
+from distls.storage.filesystem.paths import Place
+
 
 class _MethodName(click.ParamType[str]):
     """The name of a method, which is checked with its parameters."""
@@ -50,6 +53,20 @@ def parameter_option(help: str) -> Any:
     return click.option(
         "-p", "pairs", multiple=True, metavar="NAME=VALUE", help=help, shell_complete=_parameter_names
     )
+
+
+START = click.option(
+    "--from",
+    "init",
+    type=PLACE,
+    metavar="MODEL",
+    help="Start from the weights of this model, as -p init=MODEL; classes that it does not have begin at zero.",
+)
+
+
+def started_from(params: dict[str, Any], init: Place | None) -> dict[str, Any]:
+    """Return the parameters of a fit with the model of --from, if one is given."""
+    return params if init is None else {**params, "init": str(init)}
 
 
 def _parameter_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -103,16 +103,31 @@ def result_lines(result: FitResult) -> list[str]:
     return lines
 
 
+_OWN_LIMITS = ("steps", "rounds", "stages", "sweeps")  # parameters that end a fit
+_NEAR = 1e-3  # of the objective: a bound from which nobody goes on
+
+
 def limit_lines(result: FitResult) -> list[str]:
-    """Return what to do about a fit that its limit of passes has ended before its tolerance was met."""
+    """Return what to do about a fit that a limit has ended: before its tolerance was met, or as its method does."""
     if result.status != Status.MAX_PASSES or result.run is None:
         return []
-    config = Run.open(result.run).config
-    if not config.is_judged or config.passes is None or config.ends_before(result.passes):
+    config, share = Run.open(result.run).config, relative_bound(result.record)
+    method, params = method_named(config.method), result.selected or config.grid[0]
+    if config.passes is None or config.ends_before(result.passes):
+        given = [f"{name}={params[name]}" for name in _OWN_LIMITS if params.get(name) is not None]
+        return [f"note: ended by {given[0]}: fit again with another one to go on"] if given else []
+    far = share is None or share > _NEAR
+    usual = not config.is_judged and config.passes == method.passes and far
+    if not (config.is_judged or usual):
         return []
     longer, several = f"--passes {2 * config.passes:g}", result.selected is not None
     goes_on = f"fit again with {longer}" if several else f"`distls resume {result.run} {longer}` goes on"
-    params = result.selected or config.grid[0]
+    if usual:
+        known = () if method.proves else ("newton", "sdca")
+        other = next(
+            (f", or take {each}, which proves the optimum" for each in known if _solves(each, params)), ""
+        )
+        return [f"note: ended by its {config.passes:g} passes, as {method.name} does: {goes_on}{other}"]
     has_newton = config.method != "newton" and _solves("newton", params)
     other = ", or take newton, which needs fewer" if has_newton else ""
     return [f"note: the limit of {config.passes:g} passes came before the tolerance: {goes_on}{other}"]

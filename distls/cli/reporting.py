@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distls.cli.output import OK, say, show
+from distls.cli.output import OK, note, say, show
 from distls.cli.support import (
     PLACE,
     Running,
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from distls.reporting.run_report import Report
 
 html_option = click.option("--html", "page", type=PLACE, metavar="FILE", help="Write one HTML file instead.")
-data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score the model on this data set.")
+data_option = click.option(
+    "--data", type=PLACE, metavar="DATASET|FILE", help="Score the model on this data set or file."
+)
 
 
 @cli.command(short_help="Show a run's rounds, costs and result, as text or a page.")
@@ -65,6 +67,8 @@ def report(
     if page is not None:
         check_page(page)
     made = _made(run, data, bool(own_data), options, debug)
+    for text in made.remarks:
+        note(text)
     if page is None:
         with as_format_error(str(run)):
             print_json(made.to_json())
@@ -110,19 +114,17 @@ def check_page(page: Place) -> None:
 def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any], debug: bool) -> Report:
     """Return the report; a cluster is started for large data only."""
     from distls.reporting.run_report import make_report, read_run
-    from distls.storage.dataset.dataset import is_dataset
     from distls.storage.filesystem.paths import place_of
 
-    cluster = cluster_of(options, debug)
-    read = data
-    if read is None and own_data:
+    cluster, n_bytes = cluster_of(options, debug), None if data is None else scored_bytes([data])
+    if data is None and own_data:
         # what cannot be opened is a remark of the report
         with contextlib.suppress(DistlsError, OSError):
-            asked = read_run(run).eval_path
-            read = None if asked is None or not is_dataset(place_of(asked)) else place_of(asked)
-    if read is None:
+            own, _ = read_run(run).judged_on
+            n_bytes = scored_bytes([place_of(path) for path in own]) if own else None
+    if n_bytes is None:
         return make_report(run, data, own_data=own_data)
-    with Running(cluster, scored_bytes([read]), quiet=True) as (executor, _):
+    with Running(cluster, n_bytes, quiet=True) as (executor, _):
         return make_report(run, data, executor=executor, own_data=own_data)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from distls.cli.data import IngestCommand
-from distls.cli.method_names import METHOD, MethodCommand, parameter_option
+from distls.cli.method_names import METHOD, START, MethodCommand, parameter_option, started_from
 from distls.cli.output import note, show, silent
 from distls.cli.support import (
     PLACE,
@@ -41,6 +41,7 @@ class TrainCommand(IngestCommand, MethodCommand):
     help="See `distls methods`; auto takes the one that suits the data.",
 )
 @parameter_option("Set a parameter of the method.")
+@START
 @request_options(*ALONE, "threshold_for")
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
@@ -55,7 +56,13 @@ class TrainCommand(IngestCommand, MethodCommand):
 @cluster_options
 @common_options
 def train(
-    sources: tuple[Place, ...], model: Place, quiet: bool, debug: bool, pairs: tuple[str, ...], **options: Any
+    sources: tuple[Place, ...],
+    model: Place,
+    quiet: bool,
+    debug: bool,
+    pairs: tuple[str, ...],
+    init: Place | None,
+    **options: Any,
 ) -> int:
     """Train a model on files: ingest them, fit, and evaluate on the --test files.
 
@@ -81,7 +88,7 @@ def train(
         found = run_train(
             sources,
             model,
-            params=parse_values(pairs),
+            params=started_from(parse_values(pairs), init),
             executor=executor,
             memory=budget,
             callbacks=watchers(quiet),

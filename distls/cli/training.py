@@ -10,7 +10,14 @@ import click
 from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
-from distls.cli.method_names import METHOD, MethodCommand, method_or_path, parameter_option
+from distls.cli.method_names import (
+    METHOD,
+    START,
+    MethodCommand,
+    method_or_path,
+    parameter_option,
+    started_from,
+)
 from distls.cli.output import FAILED, OK, note, say, show
 from distls.cli.support import (
     PLACE,
@@ -183,6 +190,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @cli.command(cls=MethodCommand)
 @click.argument("names", nargs=-1, metavar="[METHOD] DATASET RUN", shell_complete=method_or_path)
 @parameter_option("Set a parameter of METHOD; several values NAME=A,B,C with --select.")
+@START
 @request_options()
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @click.option(
@@ -197,6 +205,7 @@ def fit(
     debug: bool,
     checkpoint_seconds: float,
     page: Place | None,
+    init: Place | None,
     **options: Any,
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN.
@@ -214,12 +223,15 @@ def fit(
     method, (dataset, run) = _named_and_placed(("METHOD", "DATASET", "RUN"), names)
     cluster = cluster_of(options, debug)
     # fail on anything that metadata can rule out before a cluster is started
-    request = FitRequest.of(method, dataset, params=parse_values(pairs), **options)
+    params = started_from(parse_values(pairs), init)
+    request = FitRequest.of(method, dataset, params=params, **options)
     Run.check_new(run)
     if page is not None:
         check_page(page)
     if request.reason is not None and not quiet:
         note(f"{request.method.name}: {request.reason}")
+    for text in () if quiet else request.notices:
+        note(text)
     n_bytes = request.decoded_bytes
     if cluster.scheduler is None:
         budget = cluster.for_data(n_bytes).budget()

@@ -19,10 +19,10 @@ from distls.estimators.stochastic import (
 )
 from distls.problem import l1_share, penalty_of
 from distls.serving.fitted_model import FittedModel, load_model
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.training.run_folder import Run, is_run
-from distls.workers.losses.loss_registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities, loss_named
 
 _CLASSIFIERS: dict[str, type[Any]] = {
     "mcid": MCIDClassifier,
@@ -43,6 +43,21 @@ _REGRESSORS: dict[str, type[Any]] = {
 }
 # Those of `bcd`, each of one penalty
 _SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
+# Methods without one of their own: the method of the estimator that has their objective
+_ALIKE = {
+    "newton": "sdca", "ovr-sdca": "sdca", "fista": "bcd", "sparsa": "bcd", "fobos": "bcd", "asgd": "sgd",
+    "svmsgd2": "sgd", "olbfgs": "sgd", "rls": "sgd", "ovr-pegasos": "sgd", "ovr-logistic": "sgd",
+}  # fmt: skip
+_ALIKE_OF_TARGET = {
+    "class": {**_ALIKE, "csgd": "c-adaline", "ncsgd": "adaline"},
+    "continuous": {
+        **{name: "gls" if own == "sgd" else own for name, own in _ALIKE.items()},
+        "sgd": "gls",
+        "ncsgd": "csgd",
+    },
+}
+# What of a run is of its objective, and not of the way to the optimum
+_OBJECTIVE = {"loss", "alpha", "penalty", "l1_ratio", "fit_intercept", "intercept_scaling", "class_weight"}
 
 
 def load_estimator(path: str | Place) -> DatasetEstimator:
@@ -55,42 +70,62 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     Returns
     -------
     estimator
-        Of the class that `docs/estimators.md` lists for the method, with the parameters of the run.
+        Of the class that `docs/estimators.md` lists for the method, with the parameters of the run; of a method
+        without one the class that has its objective, with the parameters of that.
 
     Raises
     ------
     MismatchError
-        No estimator has this method and kind of target, or rows go through hashing, categories or transforms, which
+        No estimator has this objective and kind of target, or rows go through hashing, categories or transforms, which
         estimators do not do: `load_model` predicts with such models.
     FormatError
         There is no model at `path`.
     """
     model = load_model(path)
     mixed = _is_mixed(model)
-    known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
-    if model.method == "bcd" and model.target == "continuous" and model.params.get("penalty") in _SPARSE:
-        known = {"bcd": _SPARSE[model.params["penalty"]]}
-    if model.method not in known:
-        raise MismatchError(
-            f"{path}: no estimator has the method {model.method} for {model.target} targets; "
-            "distls.load_model predicts"
-        )
-    kind = known[model.method]
-    if kind is DualLinearSVC and has_probabilities(model.loss):
-        kind = DualLogisticRegression
-    names = kind().get_params()
-    given = {name: value for name, value in model.params.items() if name in names}
+    kind, method = _kind_of(model, path)
+    names = kind().get_params().keys() & (_OBJECTIVE if method != model.method else model.params.keys())
+    given = {name: model.params[name] for name in names if name in model.params}
     if given.get("loss", "") is None:
         given["loss"] = model.loss
-    if model.method == "sdca":  # whose estimators have no penalty but the share of l1: 0 of l2
+    if method == "sdca":  # whose estimators have no penalty but the share of l1: 0 of l2
         given["l1_ratio"] = l1_share(penalty_of(model.params), model.params.get("l1_ratio"))
     if kind is AdalineClassifier:
-        given["constrained"] = model.method == "c-adaline"
+        given["constrained"] = method == "c-adaline"
     estimator: DatasetEstimator = kind(**given)
+    try:
+        if method != model.method:
+            estimator._params(None)
+    except ParameterError:  # a loss that the estimator's method does not have
+        raise _none_for(model, path) from None
     _fill(estimator, model, place_of(path))
     if mixed:
         estimator._mixed, estimator.n_features_in_ = True, len(model.feature_names_in_)
     return estimator
+
+
+def _kind_of(model: FittedModel, path: str | Place) -> tuple[type[Any], str]:
+    """Return the estimator that has the objective of a model, and its method."""
+    method = _ALIKE_OF_TARGET.get(model.target, {}).get(model.method, model.method)
+    known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
+    if method == "bcd" and model.target == "continuous" and model.params.get("penalty") in _SPARSE:
+        known = {"bcd": _SPARSE[model.params["penalty"]]}
+    if method not in known:
+        raise _none_for(model, path)
+    kind = known[method]
+    if kind is DualLinearSVC and has_probabilities(model.loss):
+        kind = DualLogisticRegression
+    elif kind is DualLinearSVC and loss_named(model.loss).quadratic:
+        return StochasticClassifier, "sgd"
+    return kind, method
+
+
+def _none_for(model: FittedModel, path: str | Place) -> MismatchError:
+    """Return the refusal of a model whose objective no estimator has."""
+    return MismatchError(
+        f"{path}: no estimator has the objective of {model.method} ({model.loss}) for {model.target} targets; "
+        "distls.load_model predicts"
+    )
 
 
 def _is_mixed(model: FittedModel) -> bool:

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distls.facts import ShownDict
 from distls.methods.coordinate_descent import COORDINATE_DESCENT_METHODS
 from distls.methods.dual_ascent import DUAL_ASCENT_METHODS
 from distls.methods.least_squares import LEAST_SQUARES_METHODS
@@ -40,7 +41,7 @@ for _method in (
 
 def list_methods() -> dict[str, str]:
     """Return the methods by name, with a line about each, as ``distls methods`` does."""
-    return {name: method.summary for name, method in METHODS.items()}
+    return ShownDict({name: method.summary for name, method in METHODS.items()})
 
 
 def method_named(name: str) -> Method:

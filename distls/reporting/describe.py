@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from distls.facts import said
+from distls.facts import ShownDict, said
 from distls.methods.method_registry import METHODS
 from distls.reporting.strongest_features import largest_places, output_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
@@ -59,7 +59,7 @@ def info(path: str | Place, *, all: bool = False) -> dict[str, Any]:
 
     With `all` the strongest features of every class, else of the first 1,000. Raises FormatError for anything else.
     """
-    return describe(path, None if all else MOST_CLASSES)
+    return ShownDict(describe(path, None if all else MOST_CLASSES))
 
 
 def _describe_dataset(dataset: Dataset) -> dict[str, Any]:

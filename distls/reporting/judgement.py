@@ -8,7 +8,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, RegressionEvaluation
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import Dataset
+from distls.ingestion.adhoc_dataset import Scorable, sources_of
 from distls.storage.model.model import LinearModel
 
 _CONFUSIONS = 3  # shown of each class
@@ -36,15 +36,17 @@ class Judgement:
         return {"dataset": self.dataset, **self.evaluation.to_json()}
 
 
-def judge(model: LinearModel, data: Dataset, name: str, executor: Executor | None = None) -> Judgement:
-    """Score a model on a labelled data set; labels that it does not know count as errors.
+def judge(
+    model: LinearModel, data: Scorable, name: str, executor: Executor | None = None, **reading: Any
+) -> Judgement:
+    """Score a model on labelled data, as `evaluate` takes them; labels that it does not know count as errors.
 
     Raises MismatchError, before any partition is read, if the model cannot score these data.
     """
     runner = executor or SerialExecutor()
-    found = evaluate(model, data, unknown_labels="count", executor=runner, name=name)
+    found = evaluate(model, data, unknown_labels="count", executor=runner, name=name, beside=name, **reading)
     rows = _class_rows(found)
-    return Judgement(str(data.path), found, rows, _reliability(found))
+    return Judgement(", ".join(map(str, sources_of(data))), found, rows, _reliability(found))
 
 
 def _class_rows(found: AnyEvaluation) -> list[dict[str, Any]]:

@@ -43,9 +43,13 @@ class RunRecord:
         return chosen
 
     @property
-    def eval_path(self) -> str | None:
-        """The data that the run itself was judged by, if any."""
-        return self.config.eval_data or self.config.select
+    def judged_on(self) -> tuple[list[str], Record]:
+        """The data that the run itself was judged by, none or more, and how `train` has read its test files."""
+        path, test = self.config.eval_data or self.config.select, self.status.get("test")
+        if path is not None or test is None:
+            return [] if path is None else [path], {}
+        with as_format_error(str(self.path)):
+            return [str(file) for file in test["files"]], dict(test["options"])
 
 
 def read_run(path: str | Place) -> RunRecord:
@@ -70,7 +74,11 @@ def _published_child(run: Run, status: Record) -> Run | None:
     """Return the child run whose model was published, if there are children."""
     for number, child in reversed(list(enumerate(status.get("children", [])))):
         folder = run.path / "children" / f"{number:03d}"
-        if child.get("params") == status.get("selected") and is_run(folder):
+        # that of all rows may have begun at another model than the user gave
+        own, chosen = (
+            {**(each or {}), "init": None} for each in (child.get("params"), status.get("selected"))
+        )
+        if own == chosen and is_run(folder):
             return Run.open(folder)
     return None
 
@@ -189,30 +197,38 @@ def make_report(
     executor: Executor | None = None,
     own_data: bool = False,
 ) -> Report:
-    """Read a run, and score its model on the data set `data`, if one is given.
+    """Read a run, and score its model on `data`, a data set or a file, if that is given.
 
     With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None
-    the model is scored on those of `eval_data` or `select`, if they are still there. A run of somebody else may name
-    any path or URL. Raises FormatError if `run` is no run, MismatchError if the model cannot score the data.
+    the model is scored on those of `eval_data` or `select`, or on the test files of `train`, if they are still there. A
+    run of somebody else may name any path or URL. Raises FormatError if `run` is no run, MismatchError if the model
+    cannot score the data.
     """
     record = read_run(run)
     remarks: list[str] = []
     training = _training(record, remarks) if own_data else None
-    if record.model is None and data is not None:
-        raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
-    if record.model is not None and data is not None:
-        found = judge(record.model, open_dataset(place_of(data)), str(run), executor)
+    if data is not None:
+        if record.model is None:
+            raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
+        found = judge(record.model, data, str(run), executor, notify=remarks.append)
         return Report(record, training, found, remarks)
-    if record.model is None or record.eval_path is None:
+    own, reading = record.judged_on
+    if record.model is None or not own:
         return Report(record, training, None, remarks)
     if not own_data:
-        said = f"the model was not evaluated: the run names {record.eval_path}, which --own-data would read"
+        said = f"the model was not evaluated: the run names {', '.join(own)}, which --own-data would read"
         return Report(record, None, None, [said])
     try:
-        found = judge(record.model, open_dataset(record.eval_path), str(run), executor)
+        with as_format_error(str(run)):
+            found = judge(record.model, own, str(run), executor, notify=remarks.append, **reading)
     except (DistlsError, OSError) as error:
         # the run itself is sound: its report must not fail for data that were moved since
-        return Report(record, training, None, [*remarks, f"the model was not evaluated: {error}"])
+        return Report(
+            record,
+            training,
+            None,
+            [*remarks, f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"],
+        )
     return Report(record, training, found, remarks)
 
 

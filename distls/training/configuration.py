@@ -212,6 +212,17 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         return {f"the solver of {self.method.name}": str(self.method.version), **one, **data, **starts}
 
     @property
+    def notices(self) -> list[str]:
+        """Lines about the models that the fit starts from: classes of the data that they do not have."""
+        classes, found = self.data.meta.classes, []
+        for path in sorted({params["init"] for params in self.grid if params.get("init") is not None}):
+            known = set(load_model(path).classes)
+            new = [f'"{label}"' for label in classes if label not in known] if known < set(classes) else []
+            shown = ", ".join(new[:3]) + (f" and {len(new) - 3} more" if len(new) > 3 else "")
+            found += [f"{path} has no class {shown}: its weights begin at zero"] if new else []
+        return found
+
+    @property
     def grid(self) -> list[Params]:
         """The parameters of each setting."""
         return [setting.params for setting in self.settings]

@@ -112,6 +112,8 @@ def fit(
     )
     method, dataset, run = _asked_for(method, dataset, run)
     request = FitRequest.of(method, dataset, params=params, **cast("Options", asked))
+    for text in request.notices:
+        warn_caller(text)
     return _warned(_whole(train(request, run, options), run))
 
 

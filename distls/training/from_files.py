@@ -149,6 +149,7 @@ def train(
     _check_classes(made, report.notices, options)
     try:
         request = FitRequest.of(method, data, params=params, **asked)
+        pass_on(request.notices, notify)
         options_of_fit = FitOptions(
             executor or SerialExecutor(), memory, watchers(callbacks, progress), 30.0,
             began=command, ingest_seconds=ingested,
@@ -157,6 +158,7 @@ def train(
         found = None
         if others and fitted.model is not None:
             found = evaluate(folder, _alone(others), executor=executor, notify=notify, **scored)
+            _record_test(folder, others, scored)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
@@ -170,6 +172,16 @@ def train(
     if not keep_dataset and fitted.model is not None:
         _remove(made)
     return Trained(fitted, found, data if is_dataset(data) else None)
+
+
+def _record_test(run: Place, files: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Record what the model was tested on, and how that was read: its report scores it again."""
+    if any(map(in_memory, files)):
+        return
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    tested = {"files": [str(place_of(file).absolute()) for file in files], "options": given}
+    folder = Run.open(run)
+    folder.write_status({**folder.status, "test": tested})
 
 
 def _held_out(data: Place, threshold_for: str, named: dict[str, Any], notify: Notify | None) -> Place:

@@ -43,7 +43,7 @@ class Judged(NamedTuple):
 def are_compared_here(setting: Setting) -> bool:
     """Return whether the folds of a path are fitted in this process: by an exact method, few rows without sets."""
     problem, params = setting.problem, setting.params
-    meta, plain = problem.dataset.meta, params.get("intercept_scaling") is None and params.get("init") is None
+    meta, plain = problem.dataset.meta, params.get("intercept_scaling") is None
     if not (setting.method.in_memory and plain and params.get("folds")) or problem.target == "multilabel":
         return False
     nnz = meta.nnz if meta.layout == "csr" else None
@@ -73,7 +73,7 @@ def compared_here(
     errors = np.average([[each.error for each in judged] for judged in table], axis=0, weights=counts)
     start = None
     # of sparse rows, most of whose columns may be empty, a pass costs more than the weights' file
-    if request.data.meta.layout == "csr":
+    if request.data.meta.layout == "csr" and race.points[0].get("init") is None:
         point, start = race.points[race.best], run.path / "search"
         best = Setting.of(request.method, point, request.data, request.seed)
         own = next(path for path in paths if point in path)

@@ -126,7 +126,7 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     result = children.train(_child_request(request, params), f"{_named(race.points, race.best)}, all rows")
     if children.interrupted:
         return children.stopped()
-    return children.publish(_told(result, race, folds, errors), race.points[race.best] if here else params)
+    return children.publish(_told(result, race, folds, errors), race.points[race.best])
 
 
 # -- the points that are left ----------------------------------------------------------------------------

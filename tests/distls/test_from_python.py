@@ -214,9 +214,7 @@ def test_models_predict_dask_collections_lazily(data, tmp_path, kind):
         job=np.where(x[:, 3] > 0, "p", "q")
     )
     if kind == "frame":
-        distls.ingest(
-            frame.assign(y=y), tmp_path / "d", label_column="y", notify=None
-        ) if False else distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
+        distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
     source = data if kind == "array" else tmp_path / "d"
     model = distls.fit("mcid", source, params={"loss": "log"}, passes=2).model
     rows = x if kind == "array" else frame

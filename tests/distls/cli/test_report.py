@@ -1,5 +1,6 @@
 """What people read: data sets, plans, evaluations, runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from helpers import stored_rows
 import distls.cli.report
 from distls.cli.dataset_text import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.cli.report import plan_lines, result_lines, run_lines
+from distls.cli.report import limit_lines, plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.reporting.describe import describe
@@ -314,7 +315,19 @@ def test_what_to_do_about_a_limit_of_passes(data, tmp_path):
     assert f"note: the limit of 2 passes came before the tolerance: {advice}" in result_lines(result)
     # a fit that was to do just these passes has done them
     free = fit("sgd", data, tmp_path / "free", passes=2)
-    assert not [line for line in result_lines(free) if "the limit of" in line]
+    assert not limit_lines(free)
+
+
+def test_every_method_says_what_to_do_about_its_own_limit(data, tmp_path):
+    usual = fit("sgd", data, tmp_path / "sgd", params={"loss": "log", "alpha": 1e-3})
+    longer = f"`distls resume {tmp_path / 'sgd'} --passes 20` goes on"
+    assert limit_lines(usual) == [
+        f"note: ended by its 10 passes, as sgd does: {longer}, or take newton, which proves the optimum"
+    ]
+    record = {**usual.record, "certificate": {"kind": "duality_gap", "value": 1e-9}}
+    assert not limit_lines(replace(usual, record=record)), "nothing is to be gained"
+    rounds = fit("mcid", data, tmp_path / "steps", params={"loss": "log", "steps": 9})
+    assert limit_lines(rounds) == ["note: ended by steps=9: fit again with another one to go on"]
 
 
 def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data, tmp_path):

@@ -18,7 +18,8 @@ COMMANDS = sorted(set(cli.commands) - OF_THE_SHELL)
 # does in Python.
 ALIKE = {
     "pairs": "params", "threads_per_worker": "threads", "no_probe": "probe", "shape": "cluster", "n_bytes": "bytes",
-    "every": "all", "page": "html", "source": "source", "discard_dataset": "keep_dataset", "executor_kind": "executor",
+    "every": "all", "page": "html", "init": "params", "source": "source",
+    "discard_dataset": "keep_dataset", "executor_kind": "executor",
     **dict.fromkeys(("as_json", "quiet", "debug", "live", "port", "scheduler", "tls_ca", "tls_cert", "tls_key"), ""),
 }  # fmt: skip
 # Of one command: the page of a fit is that of `report`, `evaluate --all` is about text, a plan is made in this process.

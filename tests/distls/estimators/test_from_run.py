@@ -6,7 +6,13 @@ from sklearn.base import clone
 from target_helpers import rows_with_numbers
 
 import distls
+from distls.methods.method_registry import METHODS
+from distls.solvers.solver import Fitted
 from distls.storage.errors import MismatchError
+from distls.storage.model.model import save_model
+from distls.training.configuration import Setting
+from distls.training.setting_fit import model_of
+from distls.workers.prediction.predictor import LinearPredictor
 
 
 def trained(root, method, params, *, target="class", passes=2, **options):
@@ -102,5 +108,39 @@ def test_what_has_no_estimator_is_refused(tmp_path):
         distls.load_estimator(tmp_path / "run")
     (tmp_path / "b").mkdir()
     trained(tmp_path / "b", "ovr-logistic", {})
-    with pytest.raises(MismatchError, match="no estimator has the method ovr-logistic for class targets"):
+    trained(tmp_path / "b", "fobos", {"loss": "ovr_hinge"})
+    with pytest.raises(
+        MismatchError, match=r"no estimator has the objective of fobos \(ovr_hinge\) for class targets"
+    ):
         distls.load_estimator(tmp_path / "b" / "run")
+
+
+@pytest.fixture(scope="module")
+def rows_of_target(tmp_path_factory):
+    """Data sets of classes and of numbers, without any fit."""
+    folder, (x, y) = tmp_path_factory.mktemp("rows"), rows_with_numbers(60, 4, 3)
+    distls.ingest(x, folder / "class", y=y.argmax(axis=1))
+    distls.ingest(x, folder / "continuous", y=y[:, 0], target="continuous")
+    return {target: distls.open_dataset(folder / target) for target in ("class", "continuous")}
+
+
+WITHOUT = {("continuous", "stagewise")}  # as docs/estimators.md says
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_has_an_estimator_of_its_objective(tmp_path, rows_of_target, method):
+    for target in {"class", "continuous"} & {*METHODS[method].targets}:
+        data = rows_of_target[target]
+        given = {"penalty": "l1"} if method in ("bcd", "fista", "sparsa") else {}
+        setting = Setting.of(METHODS[method], given, data, 0)
+        width = setting.problem.shape[1]
+        weights = np.random.default_rng(0).normal(size=(4, width)).astype(np.float32)
+        predictor = LinearPredictor(weights, np.zeros(width, np.float32))
+        save_model(tmp_path / target, model_of(Fitted(predictor), setting))
+        if (target, method) in WITHOUT:
+            with pytest.raises(MismatchError, match=f"no estimator has the objective of {method}"):
+                distls.load_estimator(tmp_path / target)
+            continue
+        found, x = distls.load_estimator(tmp_path / target), data.read(0).x.values
+        assert np.array_equal(found.predict(x), distls.load_model(tmp_path / target).predict(x))
+        assert found._params(None)["alpha"] == setting.params["alpha"]

@@ -27,7 +27,10 @@ def test_json_and_page(place, tmp_path):
     assert (code, json.loads(out)) == (0, make_report(place / "run", own_data=True).to_json())
     code, out, _ = distls("report", place / "run", "--json", "--data", place / "train")
     assert json.loads(out)["evaluation"]["dataset"] == str(place / "train")
-    assert json.loads(distls("report", place / "run", "--json").out)["evaluation"] is None
+    plain = distls("report", place / "run", "--json")
+    assert json.loads(plain.out)["evaluation"] is None
+    asked = f"the model was not evaluated: the run names {place}/test, which --own-data would read"
+    assert plain.err == f"note: {asked}\n"
     page = tmp_path / "report.html"
     assert distls("report", place / "run", "--html", page, "--own-data") == (0, f"report in {page}\n", "")
     assert "<h2>On test</h2>" in page.read_text(encoding="utf-8")

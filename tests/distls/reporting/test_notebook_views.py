@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from helpers import labelled_rows, write_dataset
 
+import distls
 from distls.planning.fit_plan import plan_fit
+from distls.reporting.describe import describe
 from distls.solvers.status import Status
 from distls.training.fitting import fit
 from distls.training.setting_fit import FitResult
@@ -25,6 +27,14 @@ def test_a_dataset_is_a_line_and_a_table(data):
     assert "<script>" not in shown
     assert "a, &lt;script&gt;alert(1)&lt;/script&gt;, c" in shown
     assert data.fingerprint[:16] in shown
+
+
+def test_a_description_and_the_methods_are_tables_too(data):
+    shown = distls.info(data.path)._repr_html_()
+    assert "<script>" not in shown
+    assert f">{data.fingerprint}</td>" in shown
+    assert distls.info(data.path) == describe(data.path, 1000)
+    assert ">newton</th>" in distls.list_methods()._repr_html_()
 
 
 def test_a_plan_is_a_line_and_a_table(data):

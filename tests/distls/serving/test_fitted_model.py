@@ -1,6 +1,8 @@
 """A loaded model predicts rows in memory as `distls predict` does those of files."""
 
+import asyncio
 import concurrent.futures
+import json
 import pickle
 import re
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import textwrap
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import dask.array as da
 import dask.bag as db
@@ -347,6 +350,42 @@ def test_no_answer_of_1000_concurrent_requests_is_lost_or_crossed(table):
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         found = list(pool.map(answer, range(1000)))
     assert all(np.array_equal(found[request], expected[request % len(rows)]) for request in range(1000))
+
+
+@pytest.mark.filterwarnings("ignore")  # starlette's own
+def test_the_service_of_the_page_answers_and_refuses(table, monkeypatch):
+    pytest.importorskip("starlette")
+    monkeypatch.chdir(table)
+    page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
+    service = {}
+    exec(re.search(r"```python\n# service.py\n(.*?)```", page, re.S)[1], service)
+
+    async def ask(body):
+        sent, scope = (
+            [],
+            {"type": "http", "method": "POST", "path": "/predict", "headers": [], "query_string": b""},
+        )
+
+        async def receive():
+            return {"type": "http.request", "body": json.dumps(body).encode()}
+
+        async def send(message):
+            sent.append(message)
+
+        await service["app"](scope, receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])
+
+    async def ask_all(bodies):
+        return await asyncio.gather(*map(ask, bodies))
+
+    rows = pd.read_csv(table / "test.csv")[["age", "job", "size"]].iloc[4:104].to_dict("records")
+    expected = distls.load_model(table / "run").predict(rows).tolist()
+    assert len(set(expected)) > 1
+    assert asyncio.run(ask_all(rows)) == [(200, [answer]) for answer in expected]
+    assert asyncio.run(ask(rows[:9])) == (200, expected[:9])
+    code, said = asyncio.run(ask({"age": 30, "shoe": 2}))
+    assert code == 400
+    assert "shoe" in said["error"]
 
 
 def test_it_travels_by_pickle_without_what_it_caches(text):

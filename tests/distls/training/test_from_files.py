@@ -45,6 +45,19 @@ def test_files_to_a_model_and_its_error(place):
     assert found.dataset == place / "m-data" or str(found.dataset) == "m-data"
 
 
+def test_a_report_scores_the_test_files_again(place):
+    (place / "bad.csv").write_text((place / "test.csv").read_text() + "1,?,x\n")
+    asked = {"method": "sgd", "transform": (), "on_error": "skip", "notify": print}
+    found = distls.train("train.csv", "m", test="bad.csv", **asked)
+    assert "bad.csv, which --own-data would read" in distls.report("m").remarks[0]
+    of_run, of_file = (
+        distls.report("m", **given).judged for given in ({"own_data": True}, {"data": "test.csv"})
+    )
+    for judged in (of_run, of_file):
+        assert judged.evaluation.confusion.tolist() == found.evaluation.confusion.tolist()
+    assert (of_run.dataset, of_file.dataset) == (str(place / "bad.csv"), "test.csv")
+
+
 def test_nothing_chosen_is_what_suits_the_data(place):
     said = []
     found = distls.train("train.csv", "m", test="test.csv", notify=said.append)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import distls as command
 
 import distls
 from distls.solvers.warm_start import with_further_classes
@@ -30,9 +31,16 @@ def test_a_model_takes_up_a_further_class(tmp_path):
     half = first.model.weights[:, 0] / 2
     assert np.array_equal(start.weights, np.stack([-half, half, 0 * half], axis=1))
     starts = ({"init": str(tmp_path / "1")}, {})
-    warm, cold = (
-        distls.fit("newton", data, tmp_path / f"2{len(start)}", params=start, tol=1e-8) for start in starts
-    )
+    with pytest.warns(UserWarning, match=r'1 has no class "2": its weights begin at zero') as said:
+        warm, cold = (
+            distls.fit("newton", data, tmp_path / f"2{len(start)}", params=start, tol=1e-8)
+            for start in starts
+        )
+    assert len(said) == 1
+    done = command("fit", "newton", data, tmp_path / "3", "--from", tmp_path / "1", "--tol", "1e-8")
+    assert done[0] == 0
+    assert '1 has no class "2": its weights begin at zero' in done[2]
+    assert load_model(tmp_path / "3").sha256 == warm.model.sha256
     assert warm.model.classes == [0, 1, 2]
     assert np.allclose(warm.model.weights, cold.model.weights, atol=1e-4)
 

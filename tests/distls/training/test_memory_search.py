@@ -81,6 +81,15 @@ def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     assert "cross-validation" in parts_of(status)
 
 
+def test_a_model_to_start_from_changes_no_choice(found, tmp_path):
+    _, data, run = found
+    cold, warm = Run.open(run).status, fit("newton", data, tmp_path / "w", params={**PATH, "init": str(run)})
+    assert warm.record["details"]["path"] == cold["details"]["path"]
+    # what the user gave is recorded, and the fit of all rows begins there
+    assert warm.selected == {**cold["selected"], "init": str(run)}
+    assert [child["params"]["init"] for child in warm.record["children"]] == [str(run)]
+
+
 def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     _, data, run = found
     with monkeypatch.context() as patched:
