@@ -38,7 +38,7 @@ _QUICK = {
     "lsr-figure-1": (85, "--share 0.25"),
     "lsr-spectrum": (45, "--share 0.3"),
     "lsr-figure-2": (750, "--share 0.25 --limit 240"),
-    "lsr-figure-3": (500, "--share 0.05 --settings 1,2,4"),
+    "lsr-figure-3": (700, "--share 0.05"),
     "mcid-figure-1": (30, "--seeds 1 --rows 131072 --iterations 65536"),
     "mcid-figure-2": (170, "--seeds 1 --rows 131072 --iterations 65536"),
     "mcid-figure-3": (100, "--seeds 1 --rows 131072 --iterations 131072"),

@@ -182,7 +182,8 @@ def _mcid_figure_4(numbers: Numbers) -> list[Claim]:
             ours = [r for r in group if r["solver"] == "distls" and r["accuracy"] >= theirs["accuracy"] - 0.1]
             ahead.append(any(r["seconds"] < theirs["seconds"] for r in ours))
         claims.append((f"the best of {rival}, to a tenth of a point, in fewer seconds", all(ahead)))
-    return claims
+    found = [r["accuracy"] for r in numbers["4"] if (r["kind"], r["solver"]) == ("rcv1-4", "distls")]
+    return [*claims, ("RCV1-4: 97.2 %, to a hundredth", bool(found) and _near(max(found), 97.2, 0.01))]
 
 
 # -- block coordinate descent ----------------------------------------------------------------------------
