@@ -191,7 +191,7 @@ def test_refusals_say_what_helps(text, message, tmp_path):
 def test_files_of_one_table_have_one_separator(tmp_path):
     (tmp_path / "a.csv").write_text("x,z,y\n" + rows(range(9), range(9)))
     (tmp_path / "b.csv").write_text("x;z;y\n" + rows(range(9), range(9)).replace(",", ";"))
-    with pytest.raises(BadInputError, match="b.csv: its separator is ';', that of .*a.csv ','"):
+    with pytest.raises(BadInputError, match=r"b\.csv: its separator is ';', that of .*a\.csv ','"):
         ingest([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "d", label_column="y")
 
 
