@@ -46,8 +46,7 @@ def check_there(path: str | Place) -> None:
     """Raise FormatError for a path of this machine that is neither a file nor a folder."""
     place = place_of(path)
     if isinstance(place, Path) and not place.exists():
-        pipe = "; standard input is for predict and evaluate, save it in a file" * (str(path) == "-")
-        raise FormatError(f"{path}: no such file or data set{pipe}")
+        raise FormatError(f"{path}: no such file or data set")
     if isinstance(place, Path) and place.is_fifo():
         raise FormatError(
             f"{path}: a pipe, which can be read once only; save its content, or give - for standard input"

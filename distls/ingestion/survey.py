@@ -294,7 +294,7 @@ class _Survey:
             numbers = [
                 value for value in feature.categories or () if is_number(value) and value != self.read.na
             ]
-            if numbers:
+            if numbers and self.place[feature.name] in self.words:
                 text, where = self._first_word(feature.name)
                 alone = feature.size == len(numbers) + 1
                 remedy = f'; --na-values "{text}" if that stands for no value' if alone else ""

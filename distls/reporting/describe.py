@@ -255,6 +255,8 @@ def info_lines(described: Mapping[str, Any]) -> list[str]:
         elif name == "features" and isinstance(value, Mapping):
             # their numbers are checksums, which --json has
             lines += _field("feature_arrays", list(value), "")
+        elif name == "table":
+            lines += [name, *_table(value, "  ")]
         else:
             lines += _field(name, value, "")
     return lines

@@ -67,9 +67,9 @@ def option_defaults() -> dict[str, object]:
 
 
 _UNREAD = {
-    b"\x1f\x8b": "twice; gunzip undoes one",
-    b"\x1f\x9d": "uncompress undoes it",
-    b"\x04\x22\x4d\x18": "unlz4 undoes it",
+    b"\x1f\x8b": "twice; gunzip undoes one of them",
+    b"\x1f\x9d": "by compress; uncompress undoes it",
+    b"\x04\x22\x4d\x18": "by lz4; unlz4 undoes it",
 }
 # -- recognition -----------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ def _check_archive(path: str, content: bytes) -> None:
     # what is compressed otherwise, or within gzip, which was undone
     for mark, remedy in _UNREAD.items():
         if content.startswith(mark):
-            raise BadInputError(f"{path}: compressed in a way that is not read here: {remedy}, or write gzip")
+            raise BadInputError(f"{path}: it is compressed {remedy}")
 
 
 def recognised(start: SourceStart) -> Format[Any] | None:

@@ -157,7 +157,8 @@ def _read_weights(file: SourceFile) -> NDArray[np.float32]:
             while some := lines.readlines(2**24):
                 parts.append(np.array(b" ".join(some).split(), dtype=np.float64).astype(np.float32))
     except ValueError as error:
-        raise BadInputError(f"{file.path}: weights are numbers, one a line ({error})") from None
+        word = str(error).rpartition("b'")[2].rstrip("'")
+        raise BadInputError(f'{file.path}: weights are numbers, one a line, not "{word}"') from None
     weights = np.concatenate(parts)
     if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise BadInputError(f"{file.path}: sample weights must be finite and not negative")

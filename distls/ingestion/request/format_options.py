@@ -229,7 +229,9 @@ HEADER = OptionInfo(
     "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
 )
 DECIMAL = OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
-NA_VALUES = OptionInfo("Further texts that stand for no value, such as -999.", "A,B,...", parse=marker_list)
+NA_VALUES = OptionInfo(
+    "Further texts that stand for no value, such as -999; !None: that is one.", "A,B,...", parse=marker_list
+)
 
 
 @dataclass(frozen=True)

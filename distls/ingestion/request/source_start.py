@@ -71,6 +71,8 @@ def of_folder(path: Path) -> str:
 def absent(path: Path) -> str:
     """Return the message about a file that is not there."""
     pattern = any(character in path.name for character in "*?[")
+    if path.name == "-":
+        return "no such file; predict and evaluate read standard input, save it in a file for others"
     return "no such file" + (
         "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
     )

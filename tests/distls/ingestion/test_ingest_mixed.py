@@ -52,7 +52,7 @@ def test_each_kind_has_its_features(tmp_path):
     table = frame()
     report, found, data = read(csv_of(table, tmp_path), tmp_path / "d", impute="median+indicator")
     assert any('"when" is dates; "tags" is sets; "note" is documents' in notice for notice in report.notices)
-    assert any('"user_id" has another value in each row' in notice for notice in report.notices)
+    assert any('"user_id" has another value in each of the first rows' in notice for notice in report.notices)
     assert [*found][:7] == [
         "x",
         "when[days]",

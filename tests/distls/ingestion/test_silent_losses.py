@@ -1,5 +1,8 @@
 """What tables have, and what becomes of it: nothing is lost without a word."""
 
+import gzip
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -148,3 +151,84 @@ def test_a_file_that_is_given_twice_is_named(tmp_path):
         report = ingest([tmp_path / "a.csv", tmp_path / second], tmp_path / f"{number}", **options)
         assert any("the same file as" in notice and "read twice" in notice for notice in report.notices)
         assert open_dataset(tmp_path / f"{number}").meta.n_rows == 8
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "a,b=ignore"}, {"ignore_columns": "a,b"}, {"ignore_columns": "a,b", "categorical": "x"}],
+)
+def test_names_may_have_commas(options, tmp_path):
+    text = '"a,b",x,y\n' + rows(range(9), range(9))
+    assert not any("a,b" in name for name in read(text, tmp_path, **options)[1])
+
+
+def test_a_number_may_be_a_name_where_it_is_no_position(tmp_path):
+    assert [*read("2019,2020\n" + rows(range(9)), tmp_path, label_column="2020")[1]] == ["2019"]
+
+
+def test_a_word_for_missing_values_may_be_a_class(tmp_path):
+    text = "x,y\n" + "".join(f"{k},{('None', 'mild')[k % 2]}\n" for k in range(20))
+    read(text, tmp_path, na_values="!None")
+    assert [*open_dataset(tmp_path / "d").meta.classes] == ["None", "mild"]
+
+
+REFUSED = {
+    "backslash": ("a,t,y\n" + '1,"say \\"h, i\\"",0\n' * 9, "a quote within quotes is written twice"),
+    "single-quotes": ("a,t,y\n" + "1,'say, i',0\n" * 9, "not between single ones"),
+    "word-among-dates": (
+        "d,y\n" + "".join(f"2024-01-{k % 28 + 1:02},{k % 2}\n" for k in range(600)) + "unknown,1\n",
+        '--na-values "unknown" if it stands for no value',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_refusals_say_what_helps(text, message, tmp_path):
+    with pytest.raises(BadInputError, match=message):
+        read(text, tmp_path)
+
+
+def test_files_of_one_table_have_one_separator(tmp_path):
+    (tmp_path / "a.csv").write_text("x,z,y\n" + rows(range(9), range(9)))
+    (tmp_path / "b.csv").write_text("x;z;y\n" + rows(range(9), range(9)).replace(",", ";"))
+    with pytest.raises(BadInputError, match=r"b\.csv: its separator is ';', that of .*a\.csv ','"):
+        ingest([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "d", label_column="y")
+
+
+def test_names_are_found_in_any_form_of_unicode(tmp_path):
+    decomposed = "e\u0301"
+    found = read(f"{decomposed},x,y\n" + rows(range(9), range(9)), tmp_path, kind="\u00e9=ignore")[1]
+    assert [*found] == ["x"]
+
+
+def test_numbers_of_json_lines_may_be_texts(tmp_path):
+    records = [{"a": f"{k / 4}", "c": f"{k % 3}", "y": k % 2} for k in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    report = ingest(tmp_path / "a.jsonl", tmp_path / "d", label_column="y", shuffle=False)
+    assert open_dataset(tmp_path / "d").feature_names() == ["a", "c=0", "c=1", "c=2"]
+    assert read_all(open_dataset(tmp_path / "d"))[0][:, 0].tolist() == [k / 4 for k in range(60)]
+    assert any('texts in column "c" are whole numbers' in notice for notice in report.notices)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv.gz", gzip.compress(gzip.compress(b"x,y\n1,0\n2,1\n")), "compressed twice; gunzip"),
+        ("a.csv.Z", b"\x1f\x9d\x90abc", "uncompress"),
+        ("a.tar", b"a.csv".ljust(257, b"\0") + b"ustar".ljust(255, b"\0"), "a tar archive; unpack it"),
+    ],
+)
+def test_what_has_to_be_unpacked_is_said(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInputError, match=message):
+        ingest(tmp_path / name, tmp_path / "d", label_column="y")
+
+
+def test_labels_beside_a_frame_are_as_many(tmp_path):
+    with pytest.raises(BadInputError, match="y: 2 values do not go with the 3 rows of X"):
+        ingest(pd.DataFrame({"a": [1, 2, 3]}), tmp_path / "d", y=[0, 1])
+
+
+def test_estimators_name_who_takes_sets_of_labels():
+    with pytest.raises(BadInputError, match=r"distls\.train and distls\.ingest take sets of labels"):
+        StochasticClassifier().fit(X[:4], np.array([[0, 1], [1, 1], [0, 0], [1, 0]]))
