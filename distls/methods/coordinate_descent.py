@@ -185,6 +185,7 @@ COORDINATE_DESCENT_METHODS = (
         passes=200.0,
         version=5,  # descents that do not come to an end are not repeated; two columns of the papers by their step
         proves_with=by_working_sets,
+        columns=True,
         keeps_rows=True,
         alpha_by_rows=("class",),  # few rows with 1e-4: hundreds of Newton steps to separate them
         path=True,
