@@ -24,7 +24,7 @@ _KEYWORDS = {
 _QUOTED = r'(?<![\w"])".*?"(?=[\s:;,.)]|\Z)'  # a cell may have quotes of its own
 _WORDS = (  # what is a value behind an option; other words are verbs
     "class|continuous|count|csv|dask|f1|float64|ignore|label|liblinear|no|npz|onnx|serial|several|sklearn|space|"
-    "standardize|text|unknown|vw|yes|the training data"
+    "standardize|text|unknown|vw|weights|yes|the training data"
 )
 # The user's data are passed over: the path that a message begins with, and what is quoted.
 _OPTION = re.compile(

@@ -40,7 +40,7 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
     model : run path, model path or LinearModel
     out : path
         Must not exist.
-    to : {"onnx", "sklearn", "liblinear", "vw", "npz", "csv"}
+    to : {"onnx", "sklearn", "liblinear", "vw", "npz", "csv", "weights"}
         ``sklearn`` is a pipeline in the format of skops, ``liblinear`` and ``vw`` model files of LIBLINEAR and Vowpal
         Wabbit; see docs/serving.md.
 

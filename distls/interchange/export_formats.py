@@ -18,6 +18,8 @@ class ExportFormat:
     has_any_link: bool = False
     # whether its rows are those of a table with gaps and words, if the model's are
     has_columns: bool = False
+    # whether its weights are those of rows after transforms, so that any transforms will do
+    is_after: bool = False
 
 
 EXPORT_FORMATS: dict[str, ExportFormat] = {}
@@ -45,7 +47,8 @@ for _format in (
     ),
     ExportFormat("liblinear", "distls.interchange.plain_files:to_liblinear", has_probabilities=True),
     ExportFormat("vw", "distls.interchange.vw_model:to_vw"),
-    ExportFormat("npz", "distls.interchange.plain_files:to_npz", has_any_link=True),
+    ExportFormat("npz", "distls.interchange.plain_files:to_npz", has_any_link=True, is_after=True),
     ExportFormat("csv", "distls.interchange.plain_files:to_csv", has_any_link=True),
+    ExportFormat("weights", "distls.interchange.plain_files:to_weights", has_any_link=True, is_after=True),
 ):
     register_export_format(_format)

@@ -35,11 +35,11 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
             f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
         )
     # in most programs gaps are filled, and words and numbers transformed, by nobody
-    raw = to == "npz" or format.has_columns
+    raw = format.is_after or format.has_columns
     if not raw and any(s["name"] == "impute" or "ranges" in s for s in model.transforms):
         raise ParameterError(
             f"{model.name}: missing values that are imputed, or transforms of some columns alone, cannot be exported "
-            f"to {to}; --to npz has the weights, and distls.load_model predicts"
+            f"to {to}; --to weights has the weights by name, and distls.load_model predicts"
         )
     has_its = format.has_platt and model.calibration.get("kind") == "platt" and len(model.intercept) == 1
     if model.calibration and model.target == "class" and format.has_probabilities and not has_its:
@@ -111,7 +111,7 @@ def expected_rows(model: FittedModel, *, before: bool = True) -> str:
     coded = ", categories as indicators" if _coded(model) else ""
     if coded:  # nobody would know which number is which
         names = column_names(model)
-        coded += f" from {names[0]} to {names[-1]}, whose names `--to csv` lists"
+        coded += f" from {names[0]} to {names[-1]}, whose names `--to weights` lists"
     return f"rows of {width} {kind}{coded}{when}"
 
 

@@ -1,8 +1,9 @@
-"""Models as LIBLINEAR's model file, a table of weights, or a file of NumPy arrays."""
+"""Models as LIBLINEAR's model file, tables of weights, or a file of NumPy arrays."""
 
 import csv
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,27 @@ def to_csv(model: FittedModel) -> tuple[bytes, str]:
     weights, intercept = folded(model, "csv")
     if model.target == "multilabel":
         intercept = intercept - label_threshold(model)
-    names, buffer = column_names(model), io.StringIO()
+    return _table("column", column_names(model), weights, intercept, model), expected_rows(model)
+
+
+def to_weights(model: FittedModel) -> tuple[bytes, str]:
+    """Return the weights of the used features as they are scored, after all transforms, and what rows they are for."""
+    names = unpack_names(model.features, model.name) or list(map(str, range(model.n_features)))
+    weights, intercept = model.weights, model.intercept
+    if model.target == "multilabel":
+        intercept = intercept - label_threshold(model)
+    return _table("feature", names, weights, intercept, model), expected_rows(model, before=False)
+
+
+def _table(what: str, names: Sequence[str], weights: Any, intercept: Any, model: FittedModel) -> bytes:
+    """Return weights by name as CSV, the intercept first."""
+    buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["column", "name", *output_names(model)])
+    writer.writerow([what, "name", *output_names(model)])
     writer.writerow(["", "(intercept)", *map(repr, intercept.tolist())])
-    for column in np.flatnonzero(weights.any(axis=1)).tolist():
-        writer.writerow([column, names[column], *map(repr, weights[column].tolist())])
-    return buffer.getvalue().encode(), expected_rows(model)
+    for place in np.flatnonzero(weights.any(axis=1)).tolist():
+        writer.writerow([place, names[place], *map(repr, weights[place].tolist())])
+    return buffer.getvalue().encode()
 
 
 def to_liblinear(model: FittedModel) -> tuple[bytes, str]:

@@ -185,6 +185,7 @@ COORDINATE_DESCENT_METHODS = (
         passes=200.0,
         version=6,  # between cycles steps in the weights that are not zero
         proves_with=by_working_sets,
+        columns=True,
         keeps_rows=True,
         alpha_by_rows=("class",),  # few rows with 1e-4: hundreds of Newton steps to separate them
         path=True,

@@ -52,6 +52,7 @@ class Method:
     proves: bool = False
     # or in which settings it proves that by itself
     proves_with: Callable[[Mapping[str, Any]], bool] | None = None
+    columns: bool = False  # Whether it works on column shards, which `train` then adds
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False

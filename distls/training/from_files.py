@@ -135,6 +135,8 @@ def train(
     scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
+    if method != AUTO and method_named(method).columns:
+        options["columns"] = True
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     made, named = [data], _with_label(files, options, notify)
     if threshold_for is not None:

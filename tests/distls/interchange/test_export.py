@@ -251,6 +251,18 @@ def test_raw_columns(tmp_path, kind, how):
             reader = load_skops(done.path, ["numpy.dtype"])
             assert same(reader.predict(rows), labels)
             assert close(reader.predict_proba(rows), expected)
+    if how == "impute":
+        with pytest.raises(
+            ParameterError, match="cannot be exported to csv; --to weights has the weights by"
+        ):
+            distls.export(model, tmp_path / "m.csv", to="csv")
+    done = distls.export(model, tmp_path / "w.csv", to="weights")
+    assert done.expects.endswith("after the transforms " + ",".join(s["name"] for s in model.transforms))
+    table = pd.read_csv(done.path)
+    used, weights = table["feature"][1:].astype(int), table[table.columns[2:]].to_numpy()
+    assert table["name"][1:].tolist() == model.get_feature_names_out()[used].tolist()
+    scores = sp.csr_matrix(model.transform(rows))[:, used] @ weights[1:] + weights[0]
+    assert close(scores[:, 0], model.decision_function(rows))
 
 
 @pytest.mark.parametrize("to", ["sklearn", "onnx"])
@@ -323,7 +335,8 @@ def test_encoded_numbers_are_named(tmp_path):
     done = distls.export(tmp_path / "run", tmp_path / "m.model", to="liblinear")
     assert done.columns[:3] == ("age", "job=12", "job=Köhler")
     assert (
-        "7 numbers, categories as indicators from age to size, whose names `--to csv` lists" in done.expects
+        "7 numbers, categories as indicators from age to size, whose names `--to weights` lists"
+        in done.expects
     )
 
 

@@ -58,6 +58,13 @@ def test_a_report_scores_the_test_files_again(place):
     assert (of_run.dataset, of_file.dataset) == (str(place / "bad.csv"), "test.csv")
 
 
+@pytest.mark.slow
+def test_a_method_of_column_shards_has_them(place):
+    found = distls.train("train.csv", "m", method="bcd", columns=False, notify=print)
+    assert found.fit.status == "CONVERGED"
+    assert distls.open_dataset("m-data").columns is not None
+
+
 def test_nothing_chosen_is_what_suits_the_data(place):
     said = []
     found = distls.train("train.csv", "m", test="test.csv", notify=said.append)
