@@ -1,6 +1,8 @@
 """The metadata of the data set that an ingest writes, and what is to be said of it."""
 
 import itertools
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ from distls.ingestion.schema import Schema, Survey
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import DATE_PARTS, TableOptions
 from distls.workers.ingestion.merged_values import Merged, Values
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, EqualValues
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
 _SHOWN = 20  # columns named in a notice
+_CYCLES = tuple(f"[{part}]" for part in DATE_PARTS[1:])
 _SETS = "sets are labels with commas between them"
 
 
@@ -77,6 +80,12 @@ def lost_labels(training: DatasetMeta) -> tuple[str, ...]:
     return (f"all rows with {counted(len(lost), 'label')} are held out, so that none is learned: {shown}",)
 
 
+def repeated_files(plan: SourcePlan) -> tuple[str, ...]:
+    """Return a notice of files that are read more than once, also by a link."""
+    counts = Counter(os.path.realpath(file.path) for file in plan.files)
+    return tuple(f"{path} is given {n} times: so often its rows count" for path, n in counts.items() if n > 1)
+
+
 def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
     """Return a notice of sets whose labels seem to be joined by another mark, and of labels joined to a document."""
     from_text = meta.target == "multilabel" and meta.source.get("format") != "memory"
@@ -120,6 +129,8 @@ def digit_notices(
     later = {
         stored[c] if stored else str(c if kept is None else kept[c]): found for c, found in merged.items()
     }
+    # sines of the same hour of two days differ by what Python rounds
+    later = {name: found for name, found in later.items() if not name.endswith(_CYCLES)}
     names = {c: source[c] if source else str(c) for c in rounded}
     long = [c for c, found in rounded.items() if found.level == 2]
     lost = [

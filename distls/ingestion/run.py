@@ -23,6 +23,7 @@ from distls.ingestion.dataset_facts import (
     digit_notices,
     joined_labels,
     lost_labels,
+    repeated_files,
 )
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
@@ -386,7 +387,7 @@ class IngestRun:
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
-        notices += joined_labels(meta, self.plan.read)
+        notices += (*joined_labels(meta, self.plan.read), *repeated_files(self.plan))
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and needs_moments(self.transforms) and not centred:

@@ -85,6 +85,7 @@ class _Survey:
     codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
     ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
     hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
+    texts: list[str] = field(default_factory=list)  # those whose values have several words
 
     def __post_init__(self) -> None:
         self.place = {name: c for c, name in enumerate(self.read.columns)}
@@ -171,6 +172,7 @@ class _Survey:
         if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
             values
         ):
+            self.texts.append(guess.name)
             return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
             self.ids.append(guess.name)
@@ -254,6 +256,11 @@ class _Survey:
             f'--kind "{name}=ignore" leaves it out'
             for name in self.hashed
         ]
+        others += [
+            f'column "{name}" has too many values of several words for a feature each: their words are hashed; '
+            f'--kind "{name}=hash" hashes whole values, "{name}=ignore" leaves it out'
+            for name in self.texts
+        ]
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]
@@ -266,7 +273,7 @@ class _Survey:
         ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
-        guessed = (f for f in categories if f.name not in self.declared and not self.typed)
+        guessed = (f for f in categories if not (f.name in self.declared or f.kind or self.typed))
         for feature in guessed:
             numbers = [
                 value for value in feature.categories or () if is_number(value) and value != self.read.na

@@ -18,6 +18,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     date_style,
     date_width,
     is_rounded,
+    is_undecided,
     listed_text,
     unmarked,
     utc_offsets,
@@ -174,6 +175,9 @@ class FeatureMaker:
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
+    undecided: list[str] = field(
+        default_factory=list
+    )  # columns of dates of which nothing says where the day is
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -209,6 +213,8 @@ class FeatureMaker:
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
+            if not self.declared.get(name, ("", ""))[1] and is_undecided(texts):
+                self.undecided.append(name)
             style = style or date_style(texts)
             if len(offsets := utc_offsets(texts)) > 1:
                 self.zones[name] = offsets
@@ -237,7 +243,7 @@ class FeatureMaker:
         notices = (
             [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
         )
-        notices += [id_notice(name) for name in self.found.get("id", ())]
+        notices += [id_notice(name, "of the first rows") for name in self.found.get("id", ())]
         if self.long:
             notices.append(
                 f"fractions in {_some(self.long)} have more digits than float64: different ones may become equal; "
@@ -251,6 +257,11 @@ class FeatureMaker:
         if self.days:
             notices.append(
                 f"numbers in {_some(self.days)} look like dates written as 20240131: --kind NAME=date reads them so"
+            )
+        if self.undecided:
+            notices.append(
+                f"no date in the first rows of {_some(self.undecided)} says whether the day is first: 1/2/2024 is read "
+                "as of January, 1-2-2024 as of February; --kind NAME=date:dmy or NAME=date:mdy decides"
             )
         for name, offsets in self.zones.items():
             notices.append(
@@ -288,10 +299,10 @@ def codes_notice(names: Sequence[str]) -> str:
     return f"numbers in {_some(names)} begin with zeros, as codes do: --kind NAME=category keeps them as they are"
 
 
-def id_notice(name: str) -> str:
-    """Return the notice that a column is an id."""
+def id_notice(name: str, of: str = "row") -> str:
+    """Return the notice that a column is an id, as it has another value in each `of` the rows."""
     return (
-        f'column "{name}" has another value in each row and is taken for an id, which is no feature; '
+        f'column "{name}" has another value in each {of} and is taken for an id, which is no feature; '
         f'--kind "{name}=number" or "{name}=category" makes it one'
     )
 

@@ -185,7 +185,7 @@ def own_columns(x: Any, y: Any, weight: Any, request: ReadRequest) -> tuple[Any,
 
 
 def unwrapped(name: str, value: Any) -> Any:
-    """Return the array in an xarray DataArray or an AnnData object, any other value as it is.
+    """Return the array in an xarray DataArray, a masked array or an AnnData object, any other value as it is.
 
     Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
     """
@@ -204,6 +204,10 @@ def unwrapped(name: str, value: Any) -> Any:
                 f"{name}: an AnnData object without X; give a layer, as in {name}.layers['raw']"
             )
         return value.X
+    if isinstance(value, np.ma.MaskedArray):
+        # what is masked is missing: of words an empty one
+        missing, dtype = ("", value.dtype) if value.dtype.kind == "U" else (np.nan, np.float64)
+        return np.ma.filled(value.astype(dtype), missing) if np.ma.is_masked(value) else value.data
     if value is None or isinstance(value, (Mapping, Set, Iterator, bytes)):
         raise BadInputError(f"{name}: {_EXPECTED}, not {'None' if value is None else f'a {kind}'}")
     return value

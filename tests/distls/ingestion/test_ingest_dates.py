@@ -34,3 +34,24 @@ def test_a_notice_names_the_column(tmp_path):
     # asked for, they are categories without a word
     report = distls.ingest(tmp_path / "t.csv", tmp_path / "e", label_column="y", categorical="when")
     assert not any("dates" in notice for notice in report.notices)
+
+
+def notices_of(path, header, rows, **options):
+    path.write_text("".join(f"{row}\n" for row in (header, *rows)))
+    return distls.ingest(path, path.with_suffix(""), label_column="y", **options).notices
+
+
+def test_what_tells_no_day_from_month_is_named(tmp_path):
+    rows = [f"01/{k % 12 + 1:02}/2024,31/{k % 12 + 1}/2024,{k % 12 + 1}.1.2024,{k % 2}" for k in range(60)]
+    notices = notices_of(tmp_path / "a.csv", "d,e,f,y", rows)
+    assert [n.partition(" says")[0] for n in notices if "date:mdy decides" in n] == [
+        'no date in the first rows of "d"'
+    ]
+    assert "date:mdy decides" not in str(notices_of(tmp_path / "b.csv", "d,e,f,y", rows, kind="d=date:dmy"))
+
+
+def test_cycles_of_the_same_hours_are_no_different_values(tmp_path):
+    first = datetime.datetime(2021, 3, 1)
+    times = [first + datetime.timedelta(hours=7 * k) for k in range(400)]
+    rows = [f"{when.isoformat()},{k},{k % 2}" for k, when in enumerate(times)]
+    assert "become equal" not in str(notices_of(tmp_path / "a.csv", "t,a,y", rows, transform="auto"))

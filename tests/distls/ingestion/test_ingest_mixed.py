@@ -52,7 +52,7 @@ def test_each_kind_has_its_features(tmp_path):
     table = frame()
     report, found, data = read(csv_of(table, tmp_path), tmp_path / "d", impute="median+indicator")
     assert any('"when" is dates; "tags" is sets; "note" is documents' in notice for notice in report.notices)
-    assert any('"user_id" has another value in each row' in notice for notice in report.notices)
+    assert any('"user_id" has another value in each of the first rows' in notice for notice in report.notices)
     assert [*found][:7] == [
         "x",
         "when[days]",
@@ -411,3 +411,18 @@ def test_the_header_of_a_joined_file_is_no_row(tmp_path):
     (tmp_path / "a.csv").write_text(f"\ufeffa,c,y\n{rows}" * 2, encoding="utf-8")
     with pytest.raises(BadInputError, match=r"a\.csv:14: the line has the names of columns once more"):
         read(tmp_path / "a.csv", tmp_path / "d")
+
+
+@pytest.mark.parametrize("marks", ["{}|{}", '"[{}, {}]"'])
+def test_members_of_sets_may_be_numbers(tmp_path, marks):
+    rows = "".join(f"{marks.format(k % 3, k % 5)},{k % 2}\n" for k in range(40))
+    (tmp_path / "a.csv").write_text(f"tags,y\n{rows}")
+    distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", kind="tags=set:|")
+    assert distls.open_dataset(tmp_path / "d").feature_names() == [f"tags={k}" for k in range(5)]
+
+
+def test_documents_behind_the_first_rows_are_named(tmp_path):
+    rows = "".join(f"{k % 50 if k < 1000 else k} long main street,{k % 2}\n" for k in range(4000))
+    (tmp_path / "a.csv").write_text(f"where,y\n{rows}")
+    report = distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    assert any("of several words" in n and '--kind "where=hash"' in n for n in report.notices)

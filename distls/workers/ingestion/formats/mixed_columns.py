@@ -66,7 +66,7 @@ _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?(e[-+]\d+)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
 _DATE_RULE = (
     "a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of ingest and train says where the day is, as in "
-    "NAME=date:dmy or NAME=date:mdy"
+    "NAME=date:dmy or NAME=date:mdy, and --na-values what stands for none"
 )
 _RULES = {
     "duration": "a length of time, as 3:45, 1:02:33 or 2 days 00:00:01",
@@ -167,6 +167,14 @@ def date_style(texts: Iterable[str]) -> str:
         return "mdy"
     day_first = any(int(found.group(1)) > 12 or found.group(2) != "/" for found in matches)
     return "dmy" if day_first or not matches else "mdy"
+
+
+def is_undecided(texts: Iterable[str]) -> bool:
+    """Return whether dates have a day and a month that may be either, and no points between them."""
+    matches = [found for text in texts if (found := _YEAR_LAST.fullmatch(text.strip()))]
+    return bool(matches) and all(
+        found[2] != "." and int(found[1]) <= 12 and int(found[3]) <= 12 for found in matches
+    )
 
 
 def utc_offsets(texts: Iterable[str]) -> list[str]:
