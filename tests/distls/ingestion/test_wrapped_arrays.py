@@ -71,3 +71,18 @@ def test_arrays_are_no_data_set():
         ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"
     ):
         fit("sgd", X)
+
+
+def test_what_is_masked_is_missing(tmp_path):
+    x = np.ma.masked_array(np.arange(24.0).reshape(12, 2), mask=[[0, 1]] + [[0, 0]] * 11)
+    y = np.ma.masked_array([0, 1, 2] * 4, mask=[0, 0, 1] * 4)
+    words = np.ma.masked_array(["a", "b", "c"] * 4, mask=y.mask)
+    with pytest.raises(BadInputError, match="row 0"):
+        ingest(x, tmp_path / "x", y=y.data)
+    for k, labels in enumerate((y, words)):
+        report = ingest(x.data, tmp_path / f"{k}", y=labels, drop="unknown")
+        assert report.dropped == {"unknown": 4}
+        assert open_dataset(tmp_path / f"{k}").meta.classes == ([0, 1], ["a", "b"])[k]
+    with pytest.raises((BadInputError, ValueError)):
+        CSGDRegressor(passes=1).fit(x, np.arange(12.0))
+    assert unwrapped("X", np.ma.masked_array([[1]])).dtype.kind == "i"

@@ -17,9 +17,11 @@ def line_pieces(item: TextItem, n_bytes: int) -> Iterator[bytes]:
     rest = b""
     with damage_described(item.file), item.open() as file:
         while piece := file.read(n_bytes):
-            *lines, rest = (rest + piece).rsplit(b"\n", 1)
-            if lines:
-                yield lines[0] + b"\n"
+            text = rest + piece
+            end = text.rfind(b"\n") + 1
+            rest = text[end:]
+            if end:
+                yield text[:end]
             elif len(rest) > MAX_LINE:
                 yield b""
                 return
