@@ -66,7 +66,7 @@ SCRIPTS = {
     "real": "quality.real --data {sets} --sets 20news --passes 2 --out {tmp}/out.json",
     "systems": "quality.systems --data {sets} --sets 20news --out {tmp}/out.json --rivals",
     "mcid": "papers.mcid --rows 6000 --seeds 2 --iterations 16384 --directory {tmp}/sets --figures 1,3,4 "
-    "--kinds rcv1-4 --alphas 1e-4 --out {tmp}/out",
+    "--kinds rcv1-4 --alphas 1e-4 --limit 2 --out {tmp}/out",
     "sgd-qn": "papers.sgd_qn --rows 2000 --seeds 1 --repeats 1 --directory {tmp}/sets --out {tmp}/out",
     "sgd-qn default": "papers.sgd_qn_default --sets delta --rows 2000 --seeds 1 --out {tmp}/out.json",
     "least squares": "papers.least_squares --directory {tmp}/sets --also conditioning,path --share 0.02 "
