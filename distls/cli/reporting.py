@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 html_option = click.option("--html", "page", type=PLACE, metavar="FILE", help="Write one HTML file instead.")
 data_option = click.option(
-    "--data", type=PLACE, metavar="DATASET|FILE", help="Score the model on this data set or file."
+    "--data", type=PLACE, metavar="DATASET", help="Score the model on this data set or file."
 )
 
 

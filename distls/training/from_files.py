@@ -23,7 +23,7 @@ from distls.ingestion.label_column import found_label_column
 from distls.ingestion.request.source_start import absent
 from distls.ingestion.schema import MANY_CLASSES
 from distls.long_calls import long_call, watchers
-from distls.methods.method_registry import expand_grid, method_named
+from distls.methods.method_registry import METHODS, expand_grid, method_named
 from distls.methods.recommendation import AUTO
 from distls.request import ALONE, takes_request
 from distls.solvers.events import Callback
@@ -127,7 +127,7 @@ def train(
     """
     command = began()
     # Transforms chosen by the data are the default here, as nobody has seen them yet.
-    folder, options = place_of(run), {"transform": AUTO, **options}
+    folder, options = place_of(run), {"transform": AUTO, **options, **_needed_by(method)}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
     judged = ("format", "on_error", "label_map", "label_level", "drop")
@@ -135,8 +135,6 @@ def train(
     scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
-    if method != AUTO and method_named(method).columns:
-        options["columns"] = True
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     made, named = [data], _with_label(files, options, notify)
     if threshold_for is not None:
@@ -159,8 +157,7 @@ def train(
         fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:
-            found = evaluate(folder, _alone(others), executor=executor, notify=notify, **scored)
-            _record_test(folder, others, scored)
+            found = _tested(folder, others, scored, executor=executor, notify=notify)
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
@@ -168,22 +165,29 @@ def train(
         raise
     if fitted.model is not None:
         pass_on(_one_answer(folder, data, executor), notify)
-    if notify is None:
-        pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
+    # they are the caller's if notices are, with the rest of the result
+    pass_on(fitted.warnings if notify is None else (), None)
     # A diverged or interrupted fit needs its data to go on.
     if not keep_dataset and fitted.model is not None:
         _remove(made)
     return Trained(fitted, found, data if is_dataset(data) else None)
 
 
-def _record_test(run: Place, files: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Record what the model was tested on, and how that was read: its report scores it again."""
+def _needed_by(method: str) -> dict[str, bool]:
+    """Return what a method needs of its data set."""
+    return {"columns": True} if method in METHODS and METHODS[method].columns else {}
+
+
+def _tested(run: Place, files: list[Any], options: dict[str, Any], **how: Any) -> AnyEvaluation:
+    """Evaluate on the test files, and record them, and how they were read: the report scores them again."""
+    found = evaluate(run, _alone(files), **how, **options)
     if any(map(in_memory, files)):
-        return
+        return found
     given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     tested = {"files": [str(place_of(file).absolute()) for file in files], "options": given}
     folder = Run.open(run)
     folder.write_status({**folder.status, "test": tested})
+    return found
 
 
 def _held_out(data: Place, threshold_for: str, named: dict[str, Any], notify: Notify | None) -> Place:
