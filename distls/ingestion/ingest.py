@@ -77,7 +77,8 @@ def ingest(
     y, sample_weight : array, optional
         Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`. Of a data frame
         they may be columns instead: `label_column`, `weight_column`. Sets of labels are a matrix of 0 and 1 with a
-        column for each label, dense or sparse, or a list of labels for each row.
+        column for each label, dense or sparse, or a list of labels for each row. A label that is None, NaN or masked is
+        missing.
     format : str
         ``auto``: detected; else one of those that ``distls ingest --help`` lists. text: one document a line,
         ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.

@@ -252,9 +252,8 @@ class _Survey:
             f"correct it; {remedies}"
         )
 
-    def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
-        """Name the columns that became categories, and why if that may surprise."""
-        categories = [feature for feature in features if feature.categories is not None]
+    def _notices_of_others(self) -> list[str]:
+        """Name the columns that became no categories."""
         others = [id_notice(name) for name in self.ids]
         others += [
             f'column "{name}" has many values and is taken for documents'
@@ -267,6 +266,12 @@ class _Survey:
             f'--kind "{name}=ignore" leaves it out'
             for name in self.hashed
         ]
+        return others
+
+    def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
+        """Name the columns that became categories, and why if that may surprise."""
+        categories = [feature for feature in features if feature.categories is not None]
+        others = self._notices_of_others()
         if not categories:
             return tuple(others)
         notices = [*others, _sizes(categories)]
@@ -279,11 +284,8 @@ class _Survey:
         ]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
-            if (
-                self.read.source == "json"
-                and not feature.kind
-                and all(map(is_number, feature.categories or ()))
-            ):
+            whole = not feature.kind and all(map(is_number, feature.categories or ()))
+            if whole and self.read.source == "json":
                 notices.append(
                     f'texts in column "{feature.name}" are whole numbers and taken for categories: --kind '
                     f'"{feature.name}=number" reads them as numbers'

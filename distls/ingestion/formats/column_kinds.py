@@ -243,6 +243,27 @@ class FeatureMaker:
         }
         return Words(**given)
 
+    def _other_readings(self) -> list[str]:
+        """Name values that may be read otherwise."""
+        notices = []
+        for name, offsets in self.zones.items():
+            notices.append(
+                f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
+                "read as they are written: convert them to one where instants count"
+            )
+        for name, text in self.undecided.items():
+            first, other = ("day", "mdy") if date_style([text]) == "dmy" else ("month", "dmy")
+            notices.append(
+                f'nothing in the first rows of "{name}" tells day and month apart: {text} is read with the {first} '
+                f'first; --kind "{name}=date:{other}" reads them the other way'
+            )
+        for name, texts in self.several.items():
+            notices.append(
+                f'numbers in "{name}" have different marks, which are left out: {" and ".join(texts)} are read as '
+                "they are without"
+            )
+        return notices
+
     def notices(self) -> tuple[str, ...]:
         """Say which kinds were found, and how to overrule it."""
         parts = [
@@ -268,22 +289,7 @@ class FeatureMaker:
             notices.append(
                 f"numbers in {_some(self.days)} look like dates written as 20240131: --kind NAME=date reads them so"
             )
-        for name, offsets in self.zones.items():
-            notices.append(
-                f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
-                "read as they are written: convert them to one where instants count"
-            )
-        for name, text in self.undecided.items():
-            first, other = ("day", "mdy") if date_style([text]) == "dmy" else ("month", "dmy")
-            notices.append(
-                f'nothing in the first rows of "{name}" tells day and month apart: {text} is read with the {first} '
-                f'first; --kind "{name}=date:{other}" reads them the other way'
-            )
-        for name, texts in self.several.items():
-            notices.append(
-                f'numbers in "{name}" have different marks, which are left out: {" and ".join(texts)} are read as '
-                "they are without"
-            )
+        notices += self._other_readings()
         if self.doubtful:
             notices.append(
                 f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
