@@ -64,9 +64,9 @@ START = click.option(
 )
 
 
-def started_from(params: dict[str, Any], init: Place | None) -> dict[str, Any]:
-    """Return the parameters of a fit with the model of --from, if one is given."""
-    return params if init is None else {**params, "init": str(init)}
+def started_from(init: Place | None) -> dict[str, Any]:
+    """Return the parameter that the model of --from is, if one is given."""
+    return {} if init is None else {"init": str(init)}
 
 
 def _parameter_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -88,7 +88,7 @@ def train(
         found = run_train(
             sources,
             model,
-            params=started_from(parse_values(pairs), init),
+            params={**parse_values(pairs), **started_from(init)},
             executor=executor,
             memory=budget,
             callbacks=watchers(quiet),

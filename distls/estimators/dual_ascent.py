@@ -63,7 +63,7 @@ class _DualAscent(DatasetEstimator):
     def _fit_few(self, dataset: Dataset, labels: NDArray[Any] | None) -> bool:
         """Find the optimum of few rows as those of an array, once a recipe has made them numbers; else return False."""
         meta, n_classes = dataset.meta, 0 if labels is None else len(labels)
-        self._params(labels)  # which refuses what cannot be
+        self.method_params(labels)  # which refuses what cannot be
         if not self._may_fit_here(np.empty(0)) or bool(n_classes) == (meta.target == "continuous"):
             return False
         form = loss_form(self._loss_of(), meta.target, n_classes)
@@ -96,7 +96,8 @@ class _DualAscent(DatasetEstimator):
         """Find and keep the optimum of few dense rows in memory; return False for what is left to dual ascent."""
         if not self._may_fit_here(X):
             return False
-        given, loss, n_classes = self._params(labels), self._loss_of(), 0 if labels is None else len(labels)
+        given, loss = self.method_params(labels), self._loss_of()
+        n_classes = 0 if labels is None else len(labels)
         codes = y if n_classes else np.zeros(len(y), np.int32)
         weights = row_weights(codes, sample_weight, given.get("class_weight"))
         if weights is None or given["dtype"] != "float64":
@@ -152,7 +153,8 @@ class OfCost(DatasetEstimator):
         chosen = {"loss": self._loss_of(), "alpha": self._strength(total, params)}
         return super()._run(dataset, {**params, **chosen})
 
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+    def method_params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        """Return the parameters of the method; `labels` are the classes of data that hold codes."""
         try:
             self._loss_of()
         except ValueError as error:
@@ -163,7 +165,7 @@ class OfCost(DatasetEstimator):
             )
         if self.C is not None and not (self.C > 0.0 and np.isfinite(self.C)):
             raise ParameterError(f"C={self.C}: must be greater than 0 and finite")
-        return super()._params(labels)
+        return super().method_params(labels)
 
     def _strength(self, total: float, params: dict[str, Any]) -> float:
         """Return alpha; from C by the sum of the rows' weights, as if weights were numbers of equal rows."""
@@ -270,7 +272,7 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
     def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, dtype: str) -> Self:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
-        self._params(None)  # which refuses what cannot be
+        self.method_params(None)  # which refuses what cannot be
         if not self._mixed:
             numbers = np.asarray(y, np.float64).reshape(len(y), -1) if self._may_fit_here(X) else y
             if self._solved_here(X, numbers, sample_weight, None):

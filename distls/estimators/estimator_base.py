@@ -130,7 +130,7 @@ class DatasetEstimator(BaseEstimator):
             self._of_scores(self._scores(X)) if dataset is None else self._of_blocks(self._predicted(dataset))
         )
 
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+    def method_params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         """Return the parameters of the method; `labels` are the classes of data that hold codes."""
         chosen = method_named(self._method)
         given = {p.name: getattr(self, p.name) for p in chosen.parameters if hasattr(self, p.name)}
@@ -204,7 +204,7 @@ class DatasetEstimator(BaseEstimator):
         return lazy_type(X)
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
-        result = self._run(dataset, self._params(labels))
+        result = self._run(dataset, self.method_params(labels))
         if result.model is None:
             size = dataset.meta.mean_square_norm / max(dataset.meta.n_features, 1)
             raise self._diverged(small_rows=size < _ORDINARY)
@@ -335,9 +335,9 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         self.classes_ = np.array(dataset.meta.classes) if labels is None else labels
         return self
 
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+    def method_params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         """Return the parameters of the method, with class weights in terms of the codes of an in-memory dataset."""
-        params = super()._params(None)
+        params = super().method_params(None)
         given = params.get("class_weight")
         if labels is None or not isinstance(given, dict):
             return params

@@ -95,7 +95,7 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     estimator: DatasetEstimator = kind(**given)
     try:
         if method != model.method:
-            estimator._params(None)
+            estimator.method_params(None)
     except ParameterError:  # a loss that the estimator's method does not have
         raise _none_for(model, path) from None
     _fill(estimator, model, place_of(path))

@@ -136,5 +136,5 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
             self._single, self._n_outputs = np.ndim(y) == 1, targets.shape[1]
         if targets.shape[1] != self._n_outputs:
             raise ValueError(f"y has {targets.shape[1]} columns, at first it had {self._n_outputs}")
-        self._learn(X, targets, sample_weight, self._params(None))
+        self._learn(X, targets, sample_weight, self.method_params(None))
         return self

@@ -43,7 +43,7 @@ class SparseMulticlassClassifier(LinearCoefficients, _SparseEstimator, DatasetCl
     """
 
     def _check_probabilities(self) -> bool:
-        if not has_probabilities(loss_of(super()._params(None))):
+        if not has_probabilities(loss_of(super().method_params(None))):
             raise ParameterError(f"loss={self.loss!r} has no probabilities; use loss='log'")
         return True
 

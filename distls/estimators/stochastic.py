@@ -60,7 +60,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
             raise ParameterError(
                 "class_weight='balanced' needs all rows at once; give weights to partial_fit"
             )
-        self._learn(X, _codes(y, labels), sample_weight, self._params(labels), list(range(len(labels))))
+        self._learn(X, _codes(y, labels), sample_weight, self.method_params(labels), list(range(len(labels))))
         self.classes_ = labels
         return self
 
@@ -76,7 +76,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         return labels
 
     def _check_probabilities(self) -> bool:
-        if not has_probabilities(loss_of(super()._params(None))):
+        if not has_probabilities(loss_of(super().method_params(None))):
             loss = getattr(self, "loss", "squared")
             remedy = "; use loss='log'" if hasattr(self, "loss") else ""
             raise ParameterError(f"loss={loss!r} has no probabilities{remedy}")

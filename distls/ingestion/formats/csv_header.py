@@ -278,10 +278,11 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
         )
 
     def fitness(mark: str) -> tuple[Any, ...]:
-        # the expected columns; then the mark on which most lines agree, among equals the one with most columns
+        # the expected columns; then on which most lines agree, one that is never between quotes, most columns
         first, width = rows[mark][0], len(rows[mark][0])
         agreeing = sum(len(row) == width for row in rows[mark])
-        return expected.has_names(first), width in expected.widths, agreeing, width
+        quoted = sum(map(len, rows[mark])) > sum(_count_fields(line, mark) for line in lines)
+        return expected.has_names(first), width in expected.widths, agreeing, not quoted, width
 
     separator = max(possible, key=fitness)
     if separator == "," and not own and given is None:

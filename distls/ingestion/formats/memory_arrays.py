@@ -245,6 +245,8 @@ def unwrapped(name: str, value: Any) -> Any:
     if hasattr(value, "tocsr"):  # some sparse matrices are mappings too
         return value
     if isinstance(value, np.ma.MaskedArray):
+        if not np.ma.is_masked(value):
+            return value.data
         floats = name != "y" or value.dtype.kind == "f"
         whole = value.data.astype(float if floats else object)
         whole[np.ma.getmaskarray(value)] = np.nan if floats else None

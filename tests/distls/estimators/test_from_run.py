@@ -107,7 +107,6 @@ def test_what_has_no_estimator_is_refused(tmp_path):
     ):
         distls.load_estimator(tmp_path / "run")
     (tmp_path / "b").mkdir()
-    trained(tmp_path / "b", "ovr-logistic", {})
     trained(tmp_path / "b", "fobos", {"loss": "ovr_hinge"})
     with pytest.raises(
         MismatchError, match=r"no estimator has the objective of fobos \(ovr_hinge\) for class targets"
@@ -143,4 +142,4 @@ def test_every_method_has_an_estimator_of_its_objective(tmp_path, rows_of_target
             continue
         found, x = distls.load_estimator(tmp_path / target), data.read(0).x.values
         assert np.array_equal(found.predict(x), distls.load_model(tmp_path / target).predict(x))
-        assert found._params(None)["alpha"] == setting.params["alpha"]
+        assert found.method_params(None)["alpha"] == setting.params["alpha"]

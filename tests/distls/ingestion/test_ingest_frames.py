@@ -190,7 +190,7 @@ def test_more_rows_are_read_like_others(tmp_path):
             "y and label_column exclude",
         ),
         (lambda f: f, {"label_column": "label", "format": "csv"}, ParameterError, "format=csv is for files"),
-        (lambda f: f, {"y": [0] * 7, "na": "0"}, BadInputError, "X: .*7"),
+        (lambda f: f, {"y": [0] * 7, "na": "0"}, BadInputError, "y: 7 .*120 rows of X"),
         (lambda f: f, {"label_column": "label", "labels": "a"}, BadInputError, "a: no such file"),
         (
             lambda f: pd.concat([f, f], axis=1),

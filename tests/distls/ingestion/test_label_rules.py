@@ -201,7 +201,7 @@ def test_a_file_with_lines_that_are_no_rows_does_not_shift_labels(tmp_path):
     (tmp_path / "both.txt").write_text("".join(f"{n % 2}\n" for n in (*range(300), *range(1, 301))))
     both = [tmp_path / "a.svm"] * 2
     report = ingest(both, tmp_path / "twice", labels=tmp_path / "both.txt", shuffle=False)
-    assert any("a.svm is given 2 times" in notice for notice in report.notices)
+    assert any("a.svm: the same file as" in notice for notice in report.notices)
     assert read_all(tmp_path / "twice")[1].tolist() == [n % 2 for n in (*range(300), *range(1, 301))]
     (tmp_path / "b.svm").write_text("".join([*lines[:10], "# a comment\n", *lines[10:], "\n"]))
     files = [tmp_path / "b.svm", tmp_path / "a.svm"]

@@ -232,3 +232,11 @@ def test_labels_beside_a_frame_are_as_many(tmp_path):
 def test_estimators_name_who_takes_sets_of_labels():
     with pytest.raises(BadInputError, match=r"distls\.train and distls\.ingest take sets of labels"):
         StochasticClassifier().fit(X[:4], np.array([[0, 1], [1, 1], [0, 0], [1, 0]]))
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_commas_of_lists_separate_no_columns(tmp_path, mark):
+    rows = "".join(f'{k % 2}{mark}"[""{k % 3}"", ""30""]"\n' for k in range(40))
+    (tmp_path / "a.csv").write_text(rows)
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="0", header="no")
+    assert open_dataset(tmp_path / "d").meta.n_features == 4
