@@ -179,9 +179,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
         )
 
     def _row_bytes(self, threads: int) -> int:
-        """Return a worker's bytes per row: targets, what tasks hold, the last slopes, products, and a Gram's rows."""
+        """Return a worker's bytes per row: targets, what tasks hold, last slopes and scores, products, Gram's rows."""
         (n_features, k), meta = self.problem.shape, self.problem.dataset.meta
-        # the last scores too, in one process
         products = 8 * k * (2 + -(-n_features // meta.n_rows))
         # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
         scores, own = k * self.problem.dtype.itemsize, _INTERCEPT_BYTES * self.problem.fit_intercept
