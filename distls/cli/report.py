@@ -115,7 +115,7 @@ def limit_lines(result: FitResult) -> list[str]:
     method, params = method_named(config.method), result.selected or config.grid[0]
     if config.passes is None or config.ends_before(result.passes):
         given = [f"{name}={params[name]}" for name in _OWN_LIMITS if params.get(name) is not None]
-        return [f"note: ended by {given[0]}: fit again with another one to go on"] if given else []
+        return [f"note: ended by {given[0]}: fit again with more to go on"] if given else []
     far = share is None or share > _NEAR
     usual = not config.is_judged and config.passes == method.passes and far
     if not (config.is_judged or usual):

@@ -52,7 +52,7 @@ class TrainCommand(IngestCommand, MethodCommand):
     show_default=True,
     help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; auto: what suits the data.",
 )
-@click.option("--columns", is_flag=True, help="Add column shards too, as --method bcd does.")
+@click.option("--columns", is_flag=True, default=None, help="Add column shards too, as --method bcd does.")
 @cluster_options
 @common_options
 def train(

@@ -104,8 +104,9 @@ def plan_document(
             shared.pop(name, None)
             own.pop(name, None)
     return {
-        # of what is staged: other columns are times, numbers with marks and sets than in 1, and ranges items than in 2
-        "version": 3,
+        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2, and
+        # batches of tables with dates others than in 3
+        "version": 4,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
         "options": {**shared, **own},

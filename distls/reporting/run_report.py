@@ -19,7 +19,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, refuse_links
 from distls.storage.model.model import LinearModel, load_model
 from distls.training.fit_facts import RECORDED, fit_facts
-from distls.training.run_config import RunConfig, moved_along
+from distls.training.run_config import TESTED_BY, RunConfig, moved_along
 from distls.training.run_folder import Run, is_run
 
 Record = dict[str, Any]
@@ -49,7 +49,8 @@ class RunRecord:
         if path is not None or test is None:
             return [] if path is None else [path], {}
         with as_format_error(str(self.path)):
-            return [str(file) for file in test["files"]], dict(test["options"])
+            reading = {name: value for name, value in test["options"].items() if name in TESTED_BY}
+            return [str(file) for file in test["files"]], reading
 
 
 def read_run(path: str | Place) -> RunRecord:
@@ -58,7 +59,7 @@ def read_run(path: str | Place) -> RunRecord:
     refuse_links(run.path)
     with as_format_error(str(path)):
         status, config = run.status, run.config
-        child = _published_child(run, status)
+        child = _published_child(run, config, status)
         # a run of several settings has no rounds of its own
         events = run.events() or ([] if child is None else child.events())
         if child is not None:
@@ -70,14 +71,13 @@ def read_run(path: str | Place) -> RunRecord:
 _CHILD_FIELDS = ("plan", "versions", "startup_seconds")
 
 
-def _published_child(run: Run, status: Record) -> Run | None:
+def _published_child(run: Run, config: RunConfig, status: Record) -> Run | None:
     """Return the child run whose model was published, if there are children."""
+    # that of all rows may have begun at another model than the user gave, unless several were given
+    alike = {"init": None} if len({params.get("init") for params in config.grid}) == 1 else {}
     for number, child in reversed(list(enumerate(status.get("children", [])))):
         folder = run.path / "children" / f"{number:03d}"
-        # that of all rows may have begun at another model than the user gave
-        own, chosen = (
-            {**(each or {}), "init": None} for each in (child.get("params"), status.get("selected"))
-        )
+        own, chosen = ({**(each or {}), **alike} for each in (child.get("params"), status.get("selected")))
         if own == chosen and is_run(folder):
             return Run.open(folder)
     return None

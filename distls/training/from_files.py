@@ -31,8 +31,10 @@ from distls.storage.dataset.dataset import is_dataset, open_dataset
 from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.model.model import load_model
 from distls.training.configuration import FitRequest
 from distls.training.fitting import train as train_request
+from distls.training.run_config import TESTED_BY
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
 from distls.workers.ingestion.formats.data_frames import is_frame
@@ -127,12 +129,12 @@ def train(
     """
     command = began()
     # Transforms chosen by the data are the default here, as nobody has seen them yet.
-    folder, options = place_of(run), {"transform": AUTO, **options, **_needed_by(method)}
+    folder, options = place_of(run), {"transform": AUTO, **_needed_by(method, params), **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
-    judged = ("format", "on_error", "label_map", "label_level", "drop")
-    scored: Any = {name: options[name] for name in judged if name in options}
-    scored |= {"labels": test_labels, "unknown_features": options.pop("unknown_features", "error")}
+    unknown = options.pop("unknown_features", "error")
+    scored: Any = {name: options[name] for name in TESTED_BY if name in options}
+    scored |= {"labels": test_labels, "unknown_features": unknown}
     # Everything about the options before an hour of ingest.
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
@@ -173,9 +175,10 @@ def train(
     return Trained(fitted, found, data if is_dataset(data) else None)
 
 
-def _needed_by(method: str) -> dict[str, bool]:
+def _needed_by(method: str, params: Mapping[str, Any] | None) -> dict[str, bool]:
     """Return what a method needs of its data set."""
-    return {"columns": True} if method in METHODS and METHODS[method].columns else {}
+    by_rows = (params or {}).get("algorithm") == "row-blocks"
+    return {"columns": True} if method in METHODS and METHODS[method].columns and not by_rows else {}
 
 
 def _tested(run: Place, files: list[Any], options: dict[str, Any], **how: Any) -> AnyEvaluation:
@@ -183,7 +186,8 @@ def _tested(run: Place, files: list[Any], options: dict[str, Any], **how: Any) -
     found = evaluate(run, _alone(files), **how, **options)
     if any(map(in_memory, files)):
         return found
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
+    named = [name for name in ("labels", "label_map") if options.get(name) is not None]
+    given = {**options, **{name: str(place_of(options[name]).absolute()) for name in named}}
     tested = {"files": [str(place_of(file).absolute()) for file in files], "options": given}
     folder = Run.open(run)
     folder.write_status({**folder.status, "test": tested})
@@ -231,7 +235,8 @@ def _check(
     if method != AUTO:
         chosen = method_named(method)
         for given in expand_grid(params or {}):
-            chosen.resolve(given)
+            if (start := chosen.resolve(given).get("init")) is not None:
+                load_model(start)
     Run.check_new(run)
     if options.get("unlabelled"):
         raise ParameterError("unlabelled: rows without labels train nothing")

@@ -17,6 +17,8 @@ from distls.storage.filesystem.checksums import is_one_bit_off, is_sealed, seale
 from distls.storage.filesystem.paths import Place, place_of
 
 FORMAT_VERSION = 1  # of config.json
+# the options that say how the test files of `train` are read and judged
+TESTED_BY = ("format", "on_error", "label_map", "label_level", "drop", "labels", "unknown_features")
 _LOG = logging.getLogger(__name__)
 
 _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]

@@ -168,7 +168,7 @@ def _plain_values(given: Any) -> NDArray[Any]:
     if values.dtype.kind != "O":
         return values
     missing = are_missing(values)
-    there = values[~missing].tolist()
+    there = [each.item() if isinstance(each, np.generic) else each for each in values[~missing]]
     if all(isinstance(value, (bool, int, float)) for value in there) and there:
         found = np.array(there)
         whole = found.dtype.kind != "f"
@@ -247,9 +247,10 @@ def unwrapped(name: str, value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         if not np.ma.is_masked(value):
             return value.data
-        floats = name != "y" or value.dtype.kind == "f"
-        whole = value.data.astype(float if floats else object)
-        whole[np.ma.getmaskarray(value)] = np.nan if floats else None
+        numbers = value.dtype.kind == "f" or (name != "y" and value.dtype.kind in "biu")
+        own = value.dtype if value.dtype.kind == "f" else np.float64
+        whole = value.data.astype(own if numbers else object)
+        whole[np.ma.getmaskarray(value)] = np.nan if numbers else None
         return whole
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":

@@ -172,6 +172,8 @@ class ColumnFinder:
             return same
         position = position_of(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
+            if str(wanted) in self._known:  # a number that is no position
+                return str(wanted)
             remedy = self.remedy if position is None else ""
             raise ParameterError(
                 f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'

@@ -111,9 +111,9 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
         usual = (*usual, *(known.missing if known is not None else ()))
         # the empty category is that of missing values
         usual = tuple(text for text in usual if not text or text not in taken)
-    values = {text[1:] for text in given if len(text) > 1 and text.startswith("!")}
-    known_as = (text for text in (*usual, *given) if text not in values and text[1:] not in values)
-    return tuple(dict.fromkeys(known_as))
+    marked = {text for text in given if len(text) > 1 and text.startswith("!")}
+    values = marked | {text[1:] for text in marked}
+    return tuple(dict.fromkeys(text for text in (*usual, *given) if text not in values))
 
 
 # -- transforms ------------------------------------------------------------------------------------------

@@ -39,18 +39,21 @@ def compiled_beside(here: bool) -> Iterator[None]:
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     changed = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "DISTLS_COMPILING_NOTICE": "0"}
     silent = subprocess.DEVNULL
-    other = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM],
-        stdin=silent,
-        stdout=silent,
-        stderr=silent,
-        env={**os.environ, **changed},
-    )
+    other = None
+    with contextlib.suppress(OSError):  # without another process, this one compiles them
+        other = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdin=silent,
+            stdout=silent,
+            stderr=silent,
+            env={**os.environ, **changed},
+        )
     try:
         yield
     finally:
-        other.terminate()
-        other.wait()
+        if other is not None:
+            other.terminate()
+            other.wait()
 
 
 def compile_records() -> None:

@@ -327,7 +327,7 @@ def test_every_method_says_what_to_do_about_its_own_limit(data, tmp_path):
     record = {**usual.record, "certificate": {"kind": "duality_gap", "value": 1e-9}}
     assert not limit_lines(replace(usual, record=record)), "nothing is to be gained"
     rounds = fit("mcid", data, tmp_path / "steps", params={"loss": "log", "steps": 9})
-    assert limit_lines(rounds) == ["note: ended by steps=9: fit again with another one to go on"]
+    assert limit_lines(rounds) == ["note: ended by steps=9: fit again with more to go on"]
 
 
 def test_a_fit_that_has_ended_says_that_nothing_is_to_be_done(data, tmp_path):

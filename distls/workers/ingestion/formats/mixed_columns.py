@@ -171,8 +171,13 @@ def date_style(texts: Iterable[str]) -> str:
 
 
 def undecided_date(texts: Iterable[str]) -> str:
-    """Return one of several dates if none says whether its day or its month is first, else an empty text."""
-    found = [(text, match) for text in texts if (match := _YEAR_LAST.fullmatch(text.strip()))]
+    """Return one of several dates if none says whether its day or its month is first, else an empty text.
+
+    Points say so: the day is before them.
+    """
+    found = [
+        (text, match) for text in texts if (match := _YEAR_LAST.fullmatch(text.strip())) and match[2] != "."
+    ]
     if any(int(match[k]) > 12 for _, match in found for k in (1, 3)):
         return ""
     return next((text for text, match in found if int(match[1]) != int(match[3])), "")
