@@ -60,7 +60,7 @@ def test_a_report_scores_the_test_files_again(place):
 
 @pytest.mark.slow
 def test_a_method_of_column_shards_has_them(place):
-    found = distls.train("train.csv", "m", method="bcd", columns=False, notify=print)
+    found = distls.train("train.csv", "m", method="bcd", notify=print)
     assert found.fit.status == "CONVERGED"
     assert distls.open_dataset("m-data").columns is not None
 
