@@ -64,8 +64,10 @@ START = click.option(
 )
 
 
-def started_from(init: Place | None) -> dict[str, Any]:
-    """Return the parameter that the model of --from is, if one is given."""
+def started_from(init: Place | None, named: bool) -> dict[str, Any]:
+    """Return the parameter that the model of --from is, if one is given; refuse it where a parameter is `named` too."""
+    if init is not None and named:
+        raise click.UsageError("--from and -p init= name a model to start from: give one of them")
     return {} if init is None else {"init": str(init)}
 
 

@@ -76,7 +76,8 @@ def train(
     from distls.training.from_files import train as run_train
     from distls.workers.ingestion.compile_beside import compiled_beside
 
-    cluster = cluster_of(options, debug)
+    cluster, params = cluster_of(options, debug), parse_values(pairs)
+    params |= started_from(init, "init" in params)
     transform = options.pop("transform")
     keep = not options.pop("discard_dataset")
     given = {name: value for name, value in options.items() if value is not None}
@@ -88,7 +89,7 @@ def train(
         found = run_train(
             sources,
             model,
-            params={**parse_values(pairs), **started_from(init)},
+            params=params,
             executor=executor,
             memory=budget,
             callbacks=watchers(quiet),

@@ -223,7 +223,8 @@ def fit(
     method, (dataset, run) = _named_and_placed(("METHOD", "DATASET", "RUN"), names)
     cluster = cluster_of(options, debug)
     # fail on anything that metadata can rule out before a cluster is started
-    params = {**parse_values(pairs), **started_from(init)}
+    params = parse_values(pairs)
+    params |= started_from(init, "init" in params)
     request = FitRequest.of(method, dataset, params=params, **options)
     Run.check_new(run)
     if page is not None:
