@@ -187,7 +187,7 @@ def _connected(workers, threads):
 @pytest.fixture(scope="module")
 def processes():
     """Worker processes of many threads."""
-    with _connected(4, SLOTS // 4) as executor:
+    with _connected(8, SLOTS // 8) as executor:
         yield executor
 
 
