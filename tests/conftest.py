@@ -27,6 +27,7 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 # `--hypothesis-profile=explore` draws others.
 UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, **UNTIMED)
+settings.register_profile("tenth", settings.get_profile("repeatable"), max_examples=10)
 settings.register_profile("explore", **UNTIMED)
 settings.load_profile("repeatable")
 
@@ -48,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow-seconds", type=float, help="begin no test of the slow lane later than this")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Try properties on a tenth of their examples in the fast lane, before an option chooses another profile."""
+    if _is_fast(config):
+        settings.load_profile("tenth")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests of the slow lane when its time is over."""
     seconds = item.config.getoption("--slow-seconds")
@@ -58,12 +66,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the slow lane out of a run of all tests; `-m slow --run-slow` is that lane alone."""
     for item in items:
-        if any(map(partial(_is_slow, item), item.iter_markers())):
+        # the examples that the fast lane leaves out are the slow lane's
+        property_ = not _is_fast(config) and getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if property_ or any(map(partial(_is_slow, item), item.iter_markers())):
             item.add_marker(pytest.mark.slow)
     if not _is_whole(config):
         return
     _refuse_patterns_of_no_case(items)
-    if not config.getoption("--run-slow"):
+    if _is_fast(config):
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
@@ -77,13 +87,18 @@ def _is_whole(config: pytest.Config) -> bool:
     }
 
 
+def _is_fast(config: pytest.Config) -> bool:
+    """Tell whether this is a run of all tests but the slow ones."""
+    return _is_whole(config) and not config.getoption("--run-slow")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, obj: object) -> list[Any] | None:
     """Make no cases of slow tests for the fast lane: there are thousands, in each of the processes."""
-    if not (inspect.isfunction(obj) or inspect.isclass(obj)) or collector.config.getoption("--run-slow"):
+    if not (inspect.isfunction(obj) or inspect.isclass(obj)) or not _is_fast(collector.config):
         return None
     slow = any(mark.name == "slow" for mark in getattr(obj, "pytestmark", []))
-    return [] if slow and _is_whole(collector.config) else None
+    return [] if slow else None
 
 
 def pytest_collection_finish() -> None:

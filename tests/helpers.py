@@ -12,6 +12,7 @@ import psutil
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from hypothesis import settings
 
 from distls.cli import cli
 from distls.storage.dataset.dataset import Dataset, publish
@@ -29,6 +30,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def examples(number: int) -> settings:
+    """Try a property on so many examples in the slow lane, on a tenth of them in the fast one."""
+    return settings(max_examples=max(3, number * settings.default.max_examples // 100))
 
 
 class Ended(NamedTuple):

@@ -18,8 +18,8 @@ import h5py
 import msgspec
 import numpy as np
 import pytest
-from helpers import Exploit, distls, labelled_rows, printed, write_dataset
-from hypothesis import given, settings
+from helpers import Exploit, distls, examples, labelled_rows, printed, write_dataset
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.columns.sharding import add_columns
@@ -901,7 +901,7 @@ def use(root, what):
 
 
 @pytest.mark.parametrize("kind", sorted(FUZZED))
-@settings(max_examples=40)
+@examples(40)
 @given(
     place=st.integers(0, 10**6),
     value=st.sampled_from(VALUES),

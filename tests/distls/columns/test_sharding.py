@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from ingest_helpers import file_bytes, make_text
 
@@ -74,7 +75,7 @@ def test_columns_are_those_of_the_rows(small_csr, small_dense, layout, codec, dt
     assert not SpillArea(written.path).folder.exists()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_any_dataset_and_any_size(small_csr, small_dense, data):
     make = data.draw(st.sampled_from([small_csr, small_dense]))

@@ -97,7 +97,7 @@ def test_regressors_agree_with_scikit_learns(kind, tmp_path):
 
 
 # Saga takes its time.
-@pytest.mark.fast_cases("True-abc-True-one", "False-ab-False-own")
+@pytest.mark.fast_cases("False-ab-False-own")
 @pytest.mark.parametrize(
     "by_class", [None, {"a": 2.0, "b": 0.7, "c": 1.0}, "balanced"], ids=["one", "own", "balanced"]
 )

@@ -153,6 +153,7 @@ def test_pieces_of_rows_add_up(dataset, rows, monkeypatch):
     assert evaluate(near_model("squared", rows), dataset).to_json() == whole
 
 
+@pytest.mark.slow_cases(".*two")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_numbers_on_any_executor(dataset, rows, cluster):
     model = near_model("ovr_log", rows)
@@ -293,6 +294,7 @@ def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
     assert 0 < second["running_error"] < 1
 
 
+@pytest.mark.slow_cases(".*two")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_bits_on_any_executor(dataset, cluster):
     given = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}

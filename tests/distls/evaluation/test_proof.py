@@ -73,6 +73,7 @@ def test_lost_duals_are_said_to_be_lost(data, tmp_path):
     assert "error" in output
 
 
+@pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize("kind", ["class", "multilabel", "continuous"])
 def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path, kind):
     x, y = labelled_rows(60, 8, 3)

@@ -104,6 +104,7 @@ def test_targets_that_do_not_vary_have_no_r2(tmp_path):
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["r2"] is None
 
 
+@pytest.mark.slow_cases(".*two")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_numbers_on_any_executor(dataset, cluster):
     serial = evaluate(made_model(D, K, "continuous"), dataset).to_json()
@@ -200,6 +201,7 @@ def test_gls_is_ridge_regression(tmp_path, rows, intercept, weighted):
     np.testing.assert_allclose(model.intercept, np.zeros(K) + ridge.intercept_, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow_cases(".*two")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_bits_on_any_executor(dataset, cluster):
     alone = fit("gls", dataset, params=IDENTITY).model

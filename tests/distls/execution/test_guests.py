@@ -255,6 +255,7 @@ def test_paths_travel_as_they_were_given(tmp_path, method):
     assert distls.resume(tmp_path / "behind/run").status == distls.resume(given / "run").status
 
 
+@pytest.mark.fast_cases("worker-run", "scheduler-(ncores$|broadcast)")
 @pytest.mark.parametrize(
     ("who", "handler"),
     [

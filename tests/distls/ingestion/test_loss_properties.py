@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from table_property_helpers import csv_of, json_of
 
@@ -18,8 +19,6 @@ from distls.storage.errors import DistlsError
 from distls.testing.formats import read_all
 
 pytest.importorskip("pyarrow")
-few = settings(max_examples=5, deadline=None, derandomize=True, database=None)
-many = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 ROWS = 12
 INTEGERS = st.integers(-(2**62), 2**62)
 NEAR = st.tuples(INTEGERS, st.integers(1, 2**20)).flatmap(
@@ -32,6 +31,8 @@ FAR = st.tuples(NEAR, INTEGERS).map(lambda drawn: [*drawn[0][1:], drawn[1]])
 PARTS = st.lists(st.fractions(-1, 1, max_denominator=1000).map(float), min_size=ROWS - 1, max_size=ROWS - 1)
 FRACTIONS = st.tuples(PARTS, INTEGERS).map(lambda drawn: [*drawn[0], float(drawn[1])])
 LABELS = st.lists(INTEGERS, min_size=2, max_size=5, unique=True)
+CLASSES = st.lists(st.integers(1, 40), min_size=2, max_size=6)
+SHARES = st.lists(st.floats(0.02, 0.45), min_size=1, max_size=2)
 KINDS = ("json", "npy", "frame", "csv", "parquet")
 READ = st.tuples(
     SPREAD | NEAR | FAR | FRACTIONS,
@@ -67,7 +68,9 @@ def outcome(function, *given, **options):
             return None, str(refused)
 
 
-def check_digits(labels, read):
+@examples(100)
+@given(LABELS, READ)
+def test_digits_and_labels_stay_or_are_named(labels, read):
     values, kind, transform, dtype = read
     frame = pd.DataFrame(
         {"x": values, "other": np.arange(ROWS) % 2, "y": [labels[k % len(labels)] for k in range(ROWS)]}
@@ -94,20 +97,9 @@ def check_digits(labels, read):
         assert kept < len(set(map(float, values))) or not any("once transformed" in notice for notice in said)
 
 
-@few
-@given(LABELS, READ)
-def test_digits_and_labels_stay_or_are_named(labels, read):
-    check_digits(labels, read)
-
-
-@pytest.mark.slow
-@many
-@given(LABELS, READ)
-def test_any_digits_and_labels_stay_or_are_named(labels, read):
-    check_digits(labels, read)
-
-
-def check_parts(counts, shares, seed):
+@examples(100)
+@given(CLASSES, SHARES, st.integers(0, 2**31))
+def test_rows_and_classes_survive_a_split(counts, shares, seed):
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     x = np.arange(2.0 * len(y)).reshape(-1, 2)
     with tempfile.TemporaryDirectory() as name:
@@ -124,23 +116,6 @@ def check_parts(counts, shares, seed):
         held = [part.meta.n_rows for part in parts[1:]]
         assert held == [round(share * len(y)) for share in shares] or report.notices
         assert np.all(np.asarray(parts[0].meta.label_counts) > 0), "no class leaves training"
-
-
-CLASSES = st.lists(st.integers(1, 40), min_size=2, max_size=6)
-SHARES = st.lists(st.floats(0.02, 0.45), min_size=1, max_size=2)
-
-
-@few
-@given(CLASSES, SHARES, st.integers(0, 2**31))
-def test_rows_and_classes_survive_a_split(counts, shares, seed):
-    check_parts(counts, shares, seed)
-
-
-@pytest.mark.slow
-@many
-@given(CLASSES, SHARES, st.integers(0, 2**31))
-def test_rows_and_classes_survive_any_split(counts, shares, seed):
-    check_parts(counts, shares, seed)
 
 
 NAMES = ("mine.csv", "mine.zarr", "mine.html", "mine.joblib", "mine", "config.json")
@@ -174,23 +149,12 @@ def trained(tmp_path_factory):
     return folder
 
 
-def check_files(trained, command, name, content):
+@examples(100)
+@given(st.sampled_from(sorted(COMMANDS)), st.sampled_from(NAMES), CONTENTS)
+def test_no_command_replaces_a_file_of_the_users(trained, command, name, content):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
         _, refused = outcome(COMMANDS[command], trained / "run", trained / "d", path)
         assert refused is None or "\n" not in refused
         assert path.read_bytes() == content
-
-
-@few
-@given(st.sampled_from(sorted(COMMANDS)), st.sampled_from(NAMES), CONTENTS)
-def test_no_command_replaces_a_file_of_the_users(trained, command, name, content):
-    check_files(trained, command, name, content)
-
-
-@pytest.mark.slow
-@many
-@given(st.sampled_from(sorted(COMMANDS)), st.sampled_from(NAMES), CONTENTS)
-def test_no_command_replaces_any_file_of_the_users(trained, command, name, content):
-    check_files(trained, command, name, content)

@@ -210,10 +210,14 @@ def test_numbers_of_json_lines_may_be_texts(tmp_path):
     assert any('texts in column "c" are whole numbers' in notice for notice in report.notices)
 
 
+# without the time, which would be in the names of cases
+TWICE = gzip.compress(gzip.compress(b"x,y\n1,0\n2,1\n", mtime=0), mtime=0)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv.gz", gzip.compress(gzip.compress(b"x,y\n1,0\n2,1\n")), "compressed twice; gunzip"),
+        ("a.csv.gz", TWICE, "compressed twice; gunzip"),
         ("a.csv.Z", b"\x1f\x9d\x90abc", "uncompress"),
         ("a.tar", b"a.csv".ljust(257, b"\0") + b"ustar".ljust(255, b"\0"), "a tar archive; unpack it"),
     ],

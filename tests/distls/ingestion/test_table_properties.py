@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from table_property_helpers import csv_of, json_of, tables
 
@@ -18,8 +19,6 @@ from distls.storage.dataset.dataset import open_dataset
 from distls.testing.formats import read_all
 
 pytest.importorskip("pyarrow")
-few = settings(max_examples=3, deadline=None, derandomize=True, database=None)
-many = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 WRITTEN = {
     "separator": st.sampled_from(",;\t|"),
     "quoting": st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
@@ -45,7 +44,9 @@ def equal(a, b):
     return a[1] == b[1] and a[0].shape == b[0].shape and np.array_equal(a[0], b[0])
 
 
-def check_reading(frame, written):
+@examples(40)
+@given(tables(), st.fixed_dictionaries(WRITTEN))
+def test_a_table_is_read_as_pandas_reads_it(frame, written):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "a.csv").write_bytes(csv_of(frame, **written))
@@ -63,20 +64,9 @@ def check_reading(frame, written):
             assert np.array_equal(plain, frame.drop(columns="y").to_numpy(np.float32))
 
 
-@few
-@given(tables(), st.fixed_dictionaries(WRITTEN))
-def test_a_table_is_read_as_pandas_reads_it(frame, written):
-    check_reading(frame, written)
-
-
-@pytest.mark.slow
-@many
-@given(tables(), st.fixed_dictionaries(WRITTEN))
-def test_any_table_is_read_as_pandas_reads_it(frame, written):
-    check_reading(frame, written)
-
-
-def check_predictions(frame, order, written):
+@examples(40)
+@given(tables(), st.permutations(range(5)), st.fixed_dictionaries(WRITTEN))
+def test_a_model_predicts_alike_from_every_file(frame, order, written):
     with tempfile.TemporaryDirectory() as name:
         folder, new = Path(name), frame.drop(columns="y")
         (folder / "train.csv").write_bytes(csv_of(frame))
@@ -106,20 +96,9 @@ def check_predictions(frame, order, written):
         assert len({*files}) == 1
 
 
-@few
-@given(tables(), st.permutations(range(5)), st.fixed_dictionaries(WRITTEN))
-def test_a_model_predicts_alike_from_every_file(frame, order, written):
-    check_predictions(frame, order, written)
-
-
-@pytest.mark.slow
-@many
-@given(tables(), st.permutations(range(5)), st.fixed_dictionaries(WRITTEN))
-def test_any_model_predicts_alike_from_every_file(frame, order, written):
-    check_predictions(frame, order, written)
-
-
-def check_files(frame, order, written):
+@examples(40)
+@given(tables(), st.permutations(range(3)), st.fixed_dictionaries(WRITTEN))
+def test_files_in_any_order_and_without_header_are_one_table(frame, order, written):
     """Compare a table in one file, in several whatever their order, and without a header."""
     with tempfile.TemporaryDirectory() as name:
         folder, options = Path(name), asked(written)
@@ -138,16 +117,3 @@ def check_files(frame, order, written):
         assert np.array_equal(x, expected[0])
         place = {name: f"{c}" for c, name in enumerate(frame.columns)}
         assert names == [re.sub(r"^\w+", lambda found: place[found[0]], name) for name in expected[1]]
-
-
-@few
-@given(tables(), st.permutations(range(3)), st.fixed_dictionaries(WRITTEN))
-def test_files_in_any_order_and_without_header_are_one_table(frame, order, written):
-    check_files(frame, order, written)
-
-
-@pytest.mark.slow
-@many
-@given(tables(), st.permutations(range(3)), st.fixed_dictionaries(WRITTEN))
-def test_any_files_in_any_order_are_one_table(frame, order, written):
-    check_files(frame, order, written)

@@ -1,6 +1,7 @@
 """Exported models, read back by the programs they are for, predict the same on 10,000 rows."""
 
 import csv
+import functools
 import io
 import json
 import shutil
@@ -31,21 +32,27 @@ STEPS = {
 KINDS = ("two", "many", "words", "ovr", "hinge")
 
 
-def made(root, kind, transform, *, sparse=False):
-    """Fit a model of classes, and return it with rows to predict."""
-    rng = np.random.default_rng(1)
-    x = np.abs(rng.standard_normal((N_ROWS, 30))).astype(np.float32)
-    if sparse:
-        x[rng.random(x.shape) < 0.8] = 0
-    y = x[:, : 2 if kind == "two" else 4].argmax(axis=1)
-    if kind == "words":
-        y = np.array(["a", "b, c", "ü", "d"])[y]
-    rows = sp.csr_array(x) if sparse else x
-    min_count = {"min_count": 400} if sparse else {}
-    distls.ingest(rows[:2000], root / "train", y=y[:2000], transform=transform, **min_count)
-    params = {"loss": {"ovr": "ovr_log", "hinge": "hinge"}.get(kind, "log"), "fit_intercept": True}
-    distls.fit("sgd", root / "train", root / "run", params=params, passes=2)
-    return distls.load_model(root / "run"), rows
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return what fits a model of classes, once, and returns its run, it and rows to predict."""
+
+    @functools.cache
+    def fitted(kind, transform, sparse=False):
+        root, rng = tmp_path_factory.mktemp("made"), np.random.default_rng(1)
+        x = np.abs(rng.standard_normal((N_ROWS, 30))).astype(np.float32)
+        if sparse:
+            x[rng.random(x.shape) < 0.8] = 0
+        y = x[:, : 2 if kind == "two" else 4].argmax(axis=1)
+        if kind == "words":
+            y = np.array(["a", "b, c", "ü", "d"])[y]
+        rows = sp.csr_array(x) if sparse else x
+        min_count = {"min_count": 400} if sparse else {}
+        distls.ingest(rows[:2000], root / "train", y=y[:2000], transform=transform, **min_count)
+        params = {"loss": {"ovr": "ovr_log", "hinge": "hinge"}.get(kind, "log"), "fit_intercept": True}
+        run = distls.fit("sgd", root / "train", root / "run", params=params, passes=2).run
+        return run, distls.load_model(run), rows
+
+    return fitted
 
 
 def same(found, expected):
@@ -70,9 +77,9 @@ def run_onnx(path, x):
 @pytest.mark.fast_cases("(two|many|words)-all")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_onnx(tmp_path, kind, transform):
-    model, x = made(tmp_path, kind, STEPS[transform])
-    done = distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
+def test_onnx(made, tmp_path, kind, transform):
+    run, model, x = made(kind, STEPS[transform])
+    done = distls.export(run, tmp_path / "m.onnx", to="onnx")
     steps = STEPS[transform].replace("=2", "").replace("=0.5", "")
     assert done.expects == "rows of 30 numbers" + (f", before the transforms {steps}" if steps else "")
     found = run_onnx(done.path, x)
@@ -128,9 +135,9 @@ def load_skops(path, trusted=()):
 @pytest.mark.fast_cases("(two|many|words|hinge)-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sklearn(tmp_path, kind, sparse):
-    model, x = made(tmp_path, kind, STEPS["all"], sparse=sparse)
-    distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+def test_sklearn(made, tmp_path, kind, sparse):
+    run, model, x = made(kind, STEPS["all"], sparse)
+    distls.export(run, tmp_path / "m.skops", to="sklearn")
     found = load_skops(tmp_path / "m.skops")
     x = sp.csr_matrix(x) if sparse else x
     assert same(found.predict(x), model.predict(x))
@@ -375,8 +382,8 @@ def run_liblinear(root, x, *options):
 @pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_liblinear(tmp_path, kind, transform):
-    model, x = made(tmp_path, kind, STEPS[transform])
+def test_liblinear(made, tmp_path, kind, transform):
+    _, model, x = made(kind, STEPS[transform])
     done = distls.export(model, tmp_path / "m.model", to="liblinear")
     assert "column j of an array is index j + 1 of a file" in done.expects
     codes = model.decision_function(x)
@@ -417,9 +424,9 @@ def vw_lines(x):
 @pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_vw(tmp_path, kind, transform):
+def test_vw(made, tmp_path, kind, transform):
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
-    model, x = made(tmp_path, kind, STEPS[transform])
+    _, model, x = made(kind, STEPS[transform])
     done = distls.export(model, tmp_path / "m.vw", to="vw")
     assert "column j of an array is the feature named j" in done.expects
     codes = model.decision_function(x)
@@ -489,8 +496,9 @@ def test_vw_of_its_own_text(tmp_path, fit_intercept):
 
 @pytest.mark.slow_cases("(two|many|ovr)")
 @pytest.mark.parametrize("kind", KINDS)
-def test_npz(tmp_path, kind):
-    model, x = made(tmp_path, kind, STEPS["all"])
+def test_npz(made, tmp_path, kind):
+    _, model, x = made(kind, STEPS["all"])
+    wanted = model.predict(x)
     distls.export(model, tmp_path / "m.npz", to="npz")
     with np.load(tmp_path / "m.npz") as file:
         arrays = dict(file)
@@ -504,24 +512,19 @@ def test_npz(tmp_path, kind):
         }[step["name"]](x, step)
     scores = x @ arrays["weights"] + arrays["intercept"]
     codes = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
-    assert same(arrays["classes"][codes], distls.load_model(tmp_path / "run").predict(made_rows_again()))
-
-
-def made_rows_again():
-    return np.abs(np.random.default_rng(1).standard_normal((N_ROWS, 30))).astype(np.float32)
+    assert same(arrays["classes"][codes], wanted)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_csv(tmp_path, sparse):
-    model, x = made(tmp_path, "words", STEPS["linear"], sparse=sparse)
+def test_csv(made, tmp_path, sparse):
+    _, model, x = made("words", STEPS["linear"], sparse)
     distls.export(model, tmp_path / "m.csv", to="csv")
     table = pd.read_csv(tmp_path / "m.csv")
     assert table["name"][0] == "(intercept)"
     weights = table[table.columns[2:]].to_numpy()
     scores = x[:, table["column"][1:].astype(int)] @ weights[1:] + weights[0]
     assert same(np.array(table.columns[2:])[scores.argmax(axis=1)], model.predict(x))
-    (tmp_path / "b").mkdir()
-    model, _ = made(tmp_path / "b", "two", "l2norm")
+    _, model, _ = made("two", "l2norm")
     message = "the transform l2norm cannot be expressed in csv; --to sklearn, onnx or npz"
     with pytest.raises(ParameterError, match=message):
         distls.export(model, tmp_path / "b.csv", to="csv")
@@ -581,10 +584,10 @@ def lines_of(model):
     return "\n".join(map(str, model.intercept)).encode(), "rows of numbers"
 
 
-def test_a_format_registered_from_outside(tmp_path):
+def test_a_format_registered_from_outside(made, tmp_path):
     register_export_format(ExportFormat("lines", f"{__name__}:lines_of"))
     try:
-        model, _ = made(tmp_path, "two", "")
+        _, model, _ = made("two", "")
         done = distls.export(model, tmp_path / "out", to="lines")
     finally:
         del EXPORT_FORMATS["lines"]

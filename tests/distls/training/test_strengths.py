@@ -216,7 +216,7 @@ def test_parameters_of_a_path_need_one(dataset, params):
         fit("sgd", dataset, params=params)
 
 
-@pytest.mark.slow_cases("three threads$")
+@pytest.mark.slow_cases("two")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_the_same_bits_on_a_cluster(dataset, held_out, tmp_path, cluster):
     for name, executor in (("here", None), ("there", opened(cluster))):

@@ -4,7 +4,8 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
@@ -193,7 +194,7 @@ def test_a_recorded_size_that_is_not_on_disk_takes_no_memory(tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
-@settings(max_examples=150)
+@examples(150)
 @given(payload=st.binary(min_size=0, max_size=60), frame=st.booleans())
 def test_garbage_with_a_right_checksum_is_refused(tmp_path_factory, codec, payload, frame):
     folder = tmp_path_factory.mktemp("garbage") / "data"

@@ -7,7 +7,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.storage.dataset import dataset as dataset_module
@@ -320,7 +321,7 @@ def test_a_forgotten_or_foreign_fingerprint(copied):
         assert refusal(copied, CorruptDataError) == message
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     place=st.floats(0, 1, exclude_max=True),
     bit=st.integers(0, 7),

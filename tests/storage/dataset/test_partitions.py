@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.storage.dataset import parts
@@ -170,7 +171,7 @@ def damage(kind, content, place, bit, extra):
     return content + extra
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     which=st.integers(0, 3),
     index=st.sampled_from([0, 1, 2]),

@@ -7,8 +7,8 @@ import pickle
 import google_crc32c
 import numpy as np
 import pytest
-from helpers import Exploit
-from hypothesis import given, settings
+from helpers import Exploit, examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -70,7 +70,7 @@ def test_round_trip(folder):
         assert arrays[name].flags.aligned
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     array=hnp.arrays(st.sampled_from("?bBhHiIlLefdFD"), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
 )
@@ -258,7 +258,7 @@ def test_descriptions_that_make_no_sense(folder, described):
     refusal(folder, CorruptDataError if isinstance(described, dict) else FormatError)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(payload=st.binary(max_size=80), magic=st.booleans(), length=st.integers(0, 90))
 def test_garbage_with_a_right_checksum(tmp_path_factory, payload, magic, length):
     folder = tmp_path_factory.mktemp("garbage") / "b"

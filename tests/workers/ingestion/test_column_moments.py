@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from helpers import as_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
@@ -20,7 +20,6 @@ def in_parts(x, cuts):
     return reduce(merge_moments, (moments_of(as_rows(part), x.shape[1]) for part in parts))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=5).map(sorted), st.booleans(), st.integers(0, 99))
 def test_any_parts_have_the_moments_of_the_whole(cuts, sparse, seed):
     random = np.random.default_rng(seed)

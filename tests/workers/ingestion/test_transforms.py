@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
@@ -72,7 +72,6 @@ def test_rows_of_zeros_stay():
     np.testing.assert_allclose(applied(sparse, "l2norm").data, [0.6, 0.8, 1.0], rtol=1e-15)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(1e-3, 1e3), max_size=5), min_size=1, max_size=6))
 def test_unit_rows_have_norm_one(rows):
     data = np.array([value for row in rows for value in row], dtype=np.float32)

@@ -12,8 +12,6 @@ from distls import evaluate, fit, predict
 from distls.columns.sharding import add_columns
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
-from distls.testing.losses import LossContract
-from distls.testing.penalties import PenaltyContract
 from distls.workers.losses import loss_registry as losses
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import row_gradient_of
@@ -103,18 +101,6 @@ def small(tmp_path_factory):
     write_dataset(path, x, y)
     add_columns(path, shard_size=2000)
     return path, np.asarray(x.todense(), float), y
-
-
-class TestLoss(LossContract):
-    @pytest.fixture
-    def loss(self):
-        return OvrHuberHinge()
-
-
-class TestPenalty(PenaltyContract):
-    @pytest.fixture
-    def penalty(self):
-        return GroupNet()
 
 
 def test_the_loss_is_known_and_found():

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.columns.sharding import add_columns
@@ -86,7 +87,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(REQUESTS)
 def test_the_budget_is_never_exceeded(sets, requests):
     clear_cache()
@@ -109,7 +110,7 @@ def kept_bytes():
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 40_000), st.lists(st.permutations(range(len(ROWS))), min_size=2, max_size=4))
 def test_nothing_is_evicted_within_a_fit(sets, budget, passes):
     clear_cache()
@@ -281,7 +282,7 @@ def test_threads_have_their_own_buffers(sets):
 # -- accounting ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 5), max_size=12), st.integers(0, 30_000), st.booleans())
 def test_every_stored_byte_is_counted_once(sets, indices, budget, prefetch):
     clear_cache()

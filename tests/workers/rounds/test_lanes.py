@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.workers.rounds.lanes import deal, round_of_pass, rounds_in_pass
@@ -20,7 +21,7 @@ def rounds(lanes, n_rounds, pass_index, seed=0):
     return [round_of_pass(lanes, n_rounds, pass_index, range(r, r + 1), seed) for r in range(n_rounds)]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problems())
 def test_every_block_is_dealt_once(problem):
     sizes, n_lanes = problem
@@ -32,7 +33,7 @@ def test_every_block_is_dealt_once(problem):
     assert lanes == deal(sizes, n_lanes)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problems())
 def test_lanes_are_balanced(problem):
     sizes, n_lanes = problem
@@ -40,7 +41,7 @@ def test_lanes_are_balanced(problem):
     assert max(totals) - min(totals) <= int(sizes.max())
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(problems())
 def test_the_next_block_goes_to_the_emptiest_lane(problem):
     """The rule as it reads; `deal` keeps a heap, for tens of thousands of blocks and lanes."""
@@ -68,7 +69,7 @@ def test_neighbouring_lanes_are_not_the_heavier_ones():
     assert [sum(map(len, lanes[i : i + 2])) for i in (0, 2, 4, 6)] == [3, 3, 3, 3]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(problems(), st.integers(1, 40_000), st.integers(0, 5), st.integers(0, 3))
 def test_a_pass_covers_every_block_once_within_the_cut(problem, round_bytes, pass_index, seed):
     sizes, n_lanes = problem

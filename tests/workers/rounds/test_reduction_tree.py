@@ -3,7 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from helpers import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -55,7 +56,7 @@ def arrivals(draw):
     return n_leaves, [order[a:b] for a, b in pairwise(cuts)]
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(arrivals())
 def test_any_grouping_and_order(arrival):
     n_leaves, groups = arrival
@@ -68,7 +69,7 @@ def test_any_grouping_and_order(arrival):
     assert whole.root() == straight(n_leaves)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.integers(1, 17), st.data())
 def test_groups_of_groups(n_leaves, data):
     """Two levels of intermediate holders, as when workers merge and send on."""
@@ -117,7 +118,7 @@ def test_nothing_to_reduce():
         tree(0).add(0, 0, "x")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(arrivals(), st.data())
 def test_what_was_counted_is_not_counted_again(arrival, data):
     n_leaves, groups = arrival

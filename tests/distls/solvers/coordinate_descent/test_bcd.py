@@ -134,7 +134,7 @@ def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     assert records[0]["details"]["step_size"] == size
 
 
-@pytest.mark.fast_cases(".*-multiclass")
+@pytest.mark.fast_cases("(l1l2|sparse-group)-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalty):
@@ -425,7 +425,7 @@ def test_targets_are_read_once(small, monkeypatch, algorithm):
     reads, honest = [], Dataset.read_targets
     monkeypatch.setattr(Dataset, "read_targets", lambda *given: reads.append(given[1]) or honest(*given))
     row_scores_task._targets_of.cache_clear()
-    params = {"loss": "softmax", "alpha": "path", "alphas": "1e-2:5e-3", "lanes": 3, "tau": 0.0}
+    params = {"alpha": "path", "alphas": "1e-2:5e-3", "lanes": 3, "tau": 0.0}
     fit("bcd", dataset, params={**params, "algorithm": algorithm}, passes=6)
     assert sorted(reads) == list(range(len(dataset)))
 

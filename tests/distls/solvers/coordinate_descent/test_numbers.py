@@ -47,7 +47,7 @@ class TestContract(SolverContract):
     ("method", "own"), [("bcd", {}), ("bcd", {"algorithm": "sweeps"}), ("fista", {}), ("sparsa", {})]
 )
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-@pytest.mark.fast_cases("dense-bcd-own0-Lasso", "csr-bcd-own0-Multi")
+@pytest.mark.fast_cases("dense-bcd-own0-(Lasso|Multi)")
 def test_the_optimum_is_that_of_scikit_learn(tmp_path, storage, method, own, kind):
     x, y = rows(300)
     y = y if kind == "MultiTaskLasso" else y[:, 0]

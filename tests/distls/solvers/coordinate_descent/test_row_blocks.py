@@ -55,7 +55,7 @@ def both(dataset, rtol=1e-9, **params):
     )
 
 
-@pytest.mark.fast_cases("csr-True-l1l2-softmax|dense-False-l1-multiclass")
+@pytest.mark.fast_cases("csr-True-l1l2-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("intercept", [True, False])

@@ -74,7 +74,7 @@ def sweeps_of(dataset, **params):
     return float(fit("bcd", dataset, params=asked, passes=600).record["objective"])
 
 
-@pytest.mark.fast_cases("csr-False-l1l2-(multiclass_squared_hinge|softmax)")
+@pytest.mark.fast_cases("csr-False-l1l2-multiclass")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("intercept", [True, False])
@@ -113,7 +113,7 @@ def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
     assert abs(float((probability - y).mean())) < 1e-9
 
 
-@pytest.mark.fast_cases("multitask")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
 def test_sets_of_labels(tmp_path, loss):
     x, y = labelled_rows(300, 30, 4)
@@ -151,6 +151,7 @@ def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     assert [note for note in left.record["notes"] if "active_mib=128" in note]
 
 
+@pytest.mark.slow_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "multiclass_squared_hinge"])
 def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     x, y = labelled_rows(200, 30, 3)
@@ -326,7 +327,7 @@ def test_steps_between_passes_lead_where_passes_go(tmp_path, monkeypatch, penalt
     assert 2 * few < len(calls)
 
 
-@pytest.mark.fast_cases("csr-True", "dense-False")
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, intercept):
     """So that it serves for most steps: weights change curvature, and hardly how columns are correlated."""
@@ -347,7 +348,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
     assert calls.count("scaled") > calls.count("new") > 0
 
 
-@pytest.mark.fast_cases("log-False", "squared_hinge-True")
+@pytest.mark.fast_cases("log")
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("loss", ["log", "squared_hinge"])
 def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, loss, correlated):

@@ -61,10 +61,10 @@ def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k):
     assert found - best >= -1e-9 * best  # the oracle's own tolerance
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
-def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
+@pytest.mark.slow
+def test_no_problem_lacks_more_than_is_certified(tmp_path):
     """Random problems, every evaluation of a fit from the first: what is certified is no less than what is lacking."""
-    for seed in range(first, first + (4 if not first else 60)):
+    for seed in range(64):
         rng = np.random.default_rng([78, seed])
         k, loss = int(rng.choice([2, 4])), str(rng.choice(LOSSES))
         alpha, intercept = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
@@ -93,6 +93,7 @@ def test_weights_of_scikit_learn(tmp_path):
     assert ours.intercept[0] == pytest.approx(plain.intercept_[0], abs=1e-6)
 
 
+@pytest.mark.slow_cases("multilabel")
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
 def test_numbers_and_sets_of_labels(tmp_path, target):
     x, _, s = rows_with_mistakes(4)
@@ -179,6 +180,7 @@ def test_a_bold_start_is_left_for_zero_weights(tmp_path):
     assert result.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_start_that_is_not_finite_is_left_for_zero_weights(tmp_path):
     x, y = labelled_rows(300, 40, 3)
     data = write_dataset(tmp_path / "d", x * np.float32(1e19), y, partition_rows=50)

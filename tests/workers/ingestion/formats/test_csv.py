@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from helpers import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distls.storage.dataset.chunks import BufferPool
@@ -92,7 +93,7 @@ NUMBER = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(st.lists(NUMBER, min_size=3, max_size=3), min_size=1, max_size=5),
     st.sampled_from([",.", ";.", "\t.", "|.", " .", ";,", "\t,"]),
@@ -126,7 +127,7 @@ def test_points_with_a_decimal_comma_are_between_thousands(text, value):
         assert parse(f"{text};0\n".encode(), options)[0] == [[value]]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_float32_values_round_trip(values):
     text = "".join(f"{value!r},0\n" for value in values).encode()
@@ -138,7 +139,7 @@ def test_float32_values_round_trip(values):
 WORDS = st.text(st.sampled_from("ab,\"é; 'x1"), min_size=1, max_size=12).filter(lambda w: w.strip() == w)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.lists(st.tuples(WORDS, st.integers(0, 99), WORDS), min_size=1, max_size=8),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
@@ -297,7 +298,7 @@ def test_an_open_quote_is_never_skipped():
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(st.sampled_from('a1,". \n\r\t-NA'), max_size=40))
 def test_any_text_is_read_as_python_reads_it_or_refused(text):
     options = table("aby", categories={"b": ["a"]}, label_words=True, na="0")

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -69,7 +69,6 @@ names = st.text(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(names, texts), min_size=1), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 60))
 def test_plain_lines(records, ending, piece):
     text = ending.join(f"{label}\t{document}".encode() for label, document in records)
@@ -81,7 +80,6 @@ def test_plain_lines(records, ending, piece):
     assert (progress.offset, progress.lines) == (len(text), len(records))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.one_of(names, st.integers(-10, 10), st.booleans()), st.text(characters))),
     st.booleans(),

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from helpers import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distls.ingestion.request.source_start import source_file
@@ -65,7 +66,7 @@ def _written(rows, quoting, end="\n"):
     return file.getvalue()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@examples(150)
 @given(files.filter(str.strip), st.booleans(), st.sampled_from(["", "\ufeff"]))
 @example('a,b\n1,"x, ""y"""\n2, z \n', True, "")
 @example('sep=,\na,b\n1,2\n"",3', True, "")
@@ -76,7 +77,7 @@ def test_both_read_the_same(text, header, mark):
     assert rows_of(content, header, True) == rows_of(content, header, False)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@examples(200)
 @given(files.filter(str.strip), st.booleans(), st.sampled_from(["", "\ufeff"]), st.booleans())
 @example('a,b\n1,"x\n, ""y\n"""\n2, z \n' * 3, True, "", True)
 @example('1,"2\n' * 9 + '3,4"5\n6,7\n', False, "\ufeff", False)

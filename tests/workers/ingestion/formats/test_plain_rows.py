@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from helpers import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import distls
@@ -22,7 +23,6 @@ from distls.workers.ingestion.survey_task import SurveySpec, survey_records
 
 pytest.importorskip("pyarrow")
 COLUMNS = ("id", "a", "c", "when", "time", "w", "y")
-every = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 
 def options(impute="", na="", style="dmy", label_words=True):
@@ -92,7 +92,7 @@ def good(n, when="2024-01-{:02}"):
     return [f"{k},{k}.5,x,{when.format(k % 28 + 1)},1:{k % 60:02},1,{'yz'[k % 2]}" for k in range(n)]
 
 
-@every
+@examples(150)
 @given(
     lines,
     st.sampled_from(["", "impute"]),
@@ -122,7 +122,7 @@ def survey_of(content, read, kernel):
         return {name: found[name] for name in ("words", "values")}
 
 
-@every
+@examples(150)
 @given(lines)
 @example(good(20))
 def test_both_find_the_same_columns(rows):

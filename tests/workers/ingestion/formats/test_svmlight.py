@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from helpers import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
@@ -62,7 +63,6 @@ def parsed_or_message(text, **options):
 # -- numbers ---------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**19 - 1), st.integers(-350, 320))
 @example(9007199254740993, 0)  # half way between two doubles
 @example(2, -324)
@@ -74,14 +74,12 @@ def test_decimals_equal_pythons_float(mantissa, exponent):
     assert decimal_to_double(np.uint64(mantissa), exponent) == float(f"{mantissa}e{exponent}")
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_round_trips(value):
     rows, _, _ = parse(f"0 1:{value!r}\n".encode(), float64=True)
     assert rows == [[(1, value)] if value else []]
 
 
-@settings(deadline=None)
 @given(st.from_regex(r"-?[0-9]{0,25}(\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 @example("0." + "1" * 40)
 @example("0.07182592153549194")
@@ -185,7 +183,7 @@ def agrees(text, multilabel=False):
 ALPHABET = st.sampled_from(list(b"0123456789:.,-+eE# \t\r\n\x0b\x0cqid_nax\x00\xff"))
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(st.lists(ALPHABET, max_size=60).map(bytes), st.booleans())
 @example(b"1 1:2\r\n-1 qid:7 2:3#c\n\n# only\n+1", False)
 @example(b"1 1:1_0\n", False)
@@ -212,13 +210,12 @@ LINE = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(LINE, max_size=5).map("".join), st.booleans())
 def test_near_svmlight_is_scikit_learns_or_refused(text, multilabel):
     agrees(text.encode(), multilabel)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.floats(-1e30, 1e30)), max_size=6), min_size=1))
 def test_every_well_formed_text_is_read(rows):
     rows = [sorted(dict(row).items()) for row in rows]

@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from helpers import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.utils.murmurhash import murmurhash3_32 as sklearn_murmur
 
@@ -56,7 +57,6 @@ def refusal(text, **options):
 # -- names -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 2**32 - 1))
 def test_murmur_is_scikit_learns(text, seed):
     padded = np.frombuffer(text + bytes(8), dtype=np.uint8)
@@ -199,7 +199,7 @@ ALPHABET = st.sampled_from(list(b"0123456789:.,-+eE|'# \t\r\nabf\x01\x0b\x00\xc3
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(ALPHABET, max_size=60).map(bytes), OPTIONS)
 @example(b"1 2 0.5 'tag|f x:2 7\r\n\n-1 |f:2 a :3 :1|g\x01 x", {"hash_bits": 18, "float64": True})
 @example(b"\xef\xbb\xbf1 | 3:1 1\n\xef\xbb\xbf\n -1 'a b| 4", {"float64": True})
@@ -235,13 +235,12 @@ LINE = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(LINE, max_size=4).map("".join), OPTIONS)
 def test_near_vw_text_is_read_as_by_plain_python_or_refused(text, options):
     agrees(text.encode(), **options)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 50), st.floats(-1e30, 1e30)), max_size=40), min_size=1),
     st.sampled_from([None, 3, 18]),
@@ -277,7 +276,7 @@ VW_WORD = st.text(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     spaces=st.dictionaries(
         VW_WORD, st.lists(st.tuples(st.one_of(VW_WORD, NAME), st.integers(1, 64)), max_size=8), max_size=3
