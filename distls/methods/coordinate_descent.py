@@ -14,6 +14,7 @@ from distls.methods.parameters import (
     INIT,
     LANES_READ,
     NO_PAPER_INTERCEPT,
+    STANDARDIZE,
     boolean,
     dtype,
     integer,
@@ -170,6 +171,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         LANES_READ,
         dtype("float64", "type of products and weights"),
         INIT,
+        STANDARDIZE,
     )
 
 
