@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ def compared_here(
         [Setting.of(request.method, path[0], view.rest, request.seed).problem for path in paths]
         for view in views
     ]
-    rows = RowsHere(problems[0][0].dataset)
+    rows = RowsHere(replace(request.data, standardization=problems[0][0].dataset.standardization))
     table = rows.judged(paths, problems)
     # Losses tell more than errors of few rows do, but are not alike along paths of different ones.
     by_loss = len(paths) == 1

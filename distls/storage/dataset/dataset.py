@@ -141,7 +141,9 @@ class Dataset(Shown):
         """The view with columns of mean zero and deviation one and numbers of mean zero, as of the first partition."""
         if self.standardization is not None:
             return self
-        found = Standardization.of(self.read(0), numbers=self.meta.target == "continuous")
+        # of a fold, whose rows have weights that are not stored
+        whole = self if self.fold is None else open_dataset(self.path)
+        found = Standardization.of(whole.read(0), numbers=self.meta.target == "continuous")
         meta = msgspec.structs.replace(self.meta, mean_square_norm=float(self.meta.n_features))
         return replace(self, meta=meta, standardization=found)
 

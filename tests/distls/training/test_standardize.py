@@ -79,6 +79,15 @@ def test_a_model_is_a_start_for_standardized_rows(data, tmp_path):
     assert again.record["objective"] == pytest.approx(best.record["objective"], rel=1e-5)
 
 
+@pytest.mark.parametrize("method", ["newton", pytest.param("sdca", marks=pytest.mark.slow)])
+def test_folds_choose_a_strength_for_the_rows_as_they_are_seen(method, data, tmp_path):
+    folder, test, test_y, best = data("unscaled")
+    params = {"alpha": "path", "alphas": "1:1e-2:1e-4", "folds": 3, "standardize": True}
+    result = distls.fit(method, folder, tmp_path / "run", params=params)
+    assert result.model.params["alpha"] <= 1e-2
+    assert r2(test_y, result.model.predict(test)) > 0.99 * best
+
+
 @pytest.mark.slow
 def test_a_proof_is_of_the_rows_as_they_were_seen(data, tmp_path):
     folder, *_ = data("unscaled")
