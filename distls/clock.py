@@ -28,7 +28,12 @@ def began() -> float:
 
 def begin_with_process() -> None:
     """Let the command have begun when this process was started: the imports are the user's seconds too."""
-    _BEGAN.set(time.perf_counter() - _age_of_process())
+    begin(_age_of_process())
+
+
+def begin(seconds_ago: float = 0.0) -> None:
+    """Let the command have begun so many seconds ago: one of several parts has a clock of its own."""
+    _BEGAN.set(time.perf_counter() - seconds_ago)
 
 
 def _age_of_process() -> float:

@@ -128,6 +128,8 @@ class Problem:
         Raises MismatchError for another kind of target, no rows, fewer than two classes or no labels, and
         ParameterError for a parameter that has no meaning for such targets.
         """
+        if params.get("standardize"):
+            dataset = _standardized(dataset, params)
         meta = dataset.meta
         _check_trainable(dataset, targets)
         if meta.target not in loss_named(loss := loss_of(params)).targets:
@@ -237,6 +239,26 @@ def _check_trainable(dataset: Dataset, targets: Sequence[str]) -> None:
         )
     if meta.target == "multilabel" and not sum(meta.label_counts):
         raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
+
+
+def has_plain_rows(params: Mapping[str, Any]) -> bool:
+    """Return whether a setting trains on the features of the rows, not on others that are generated of them."""
+    return params.get("features", "none") in ("none", "original")
+
+
+def _standardized(dataset: Dataset, params: Mapping[str, Any]) -> Dataset:
+    """Return the view of a data set that `standardize` asks for; raise ParameterError where it has no meaning."""
+    numbers = dataset.meta.target == "continuous" and not loss_named(loss_of(params)).quadratic
+    reasons = {
+        "sparse rows": dataset.meta.layout != "dense",
+        "generated features": not has_plain_rows(params),
+        "fit_intercept=false": not params["fit_intercept"],
+        "intercept_scaling": params.get("intercept_scaling") is not None,
+        "numbers without the squared loss": numbers,
+    }
+    for reason in (name for name, holds in reasons.items() if holds):
+        raise ParameterError(f"standardize=true: not with {reason}; leave it out")
+    return dataset.standardized
 
 
 def _intercept_scaling(given: float | None, fit_intercept: bool, penalty: str) -> float | None:

@@ -59,6 +59,7 @@ SCRIPTS = {
     "simulation": "speed.simulation --workers 3,6,12 --kinds dense --rounds 2 --dask 2 --out {tmp}/out.json",
     "endurance": "faults.endurance --methods mcid --clusters local --rounds 6 --out {tmp}/out.json",
     "defaults": "quality.defaults --data {tmp} --sets iris --out {tmp}/out.json",
+    "regression": "quality.regression --sets scaled --methods newton --rows 200 --out {tmp}/out.json",
     "few_rows": "quality.few_rows --sets iris --methods newton,gls --draws 2 --out {tmp}/out.json",
     "choose": "quality.choose --tiny --out {tmp}/out.json --pictures {tmp}",
     "classes": "quality.classes --part small,blocks --data {sets} --directory {tmp}/made --rows 9000 "

@@ -7,6 +7,7 @@
     text     documents hashed into 2**18 columns, logarithms, idf, unit rows; rival: HashingVectorizer,
              TfidfTransformer and LogisticRegression
     frame    a pandas frame of 10 numbers and 2 categories; rival: ColumnTransformer and LogisticRegression
+    dict     the same as a dict of each row; the rival makes a frame of them first
 
 Times are medians over the repeats, of calls with one row and with many, both programs in turns: read ratios. The
 models differ (another method of training), their shapes and their input do not.
@@ -36,7 +37,7 @@ from threadpoolctl import threadpool_limits
 
 import distls
 
-KINDS = ("dense", "sparse", "text", "frame")
+KINDS = ("dense", "sparse", "text", "frame", "dict")
 _LOG = {"loss": "log"}
 
 
@@ -96,13 +97,19 @@ def _frame(root: Path, n_rows: int) -> Served:
     return Served(frame, _fitted(root), rival.predict)
 
 
+def _dict(root: Path, n_rows: int) -> Served:
+    served = _frame(root, n_rows)
+    rows = served.rows.to_dict("records")
+    return Served(rows, served.ours, lambda some: served.theirs(pd.DataFrame(some)))
+
+
 def _fitted(root: Path) -> Callable[[Any], Any]:
     distls.fit("mcid", root / "data", root / "run", params=_LOG, passes=1)
     return distls.load_model(root / "run").predict
 
 
 MAKERS: dict[str, Callable[[Path, int], Served]] = {
-    "dense": _dense, "sparse": _sparse, "text": _text, "frame": _frame
+    "dense": _dense, "sparse": _sparse, "text": _text, "frame": _frame, "dict": _dict
 }  # fmt: skip
 
 

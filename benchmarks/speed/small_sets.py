@@ -1,6 +1,6 @@
 """Seconds and test errors of five small sets: `distls train`, methods and estimators, beside scikit-learn.
 
-    python -m benchmarks.speed.small_sets [--tiny] [--cold] [--sets NAMES] [--methods NAMES] [--out FILE.json]
+    python -m benchmarks.speed.small_sets [--tiny] [--cold] [--sets NAMES] [--methods NAMES|all] [--out FILE.json]
 
 The sets come with scikit-learn or are made: two tables of measurements, digits, 10,000 rows of three classes, and 4,000
 tickets of Zipf words. Seven tenths of the rows are trained on. ``train`` and ``fit`` are whole processes, with
@@ -32,8 +32,9 @@ from sklearn.preprocessing import StandardScaler
 
 import distls
 from benchmarks.speed.small import Spent, run_timed, timed
+from distls.methods.method_registry import METHODS
 
-METHODS = "newton,gls,sgd,mcid,sdca,ovr-sdca,olbfgs,bcd"
+EIGHT = "newton,gls,sgd,mcid,sdca,ovr-sdca,olbfgs,bcd"
 _ESTIMATORS: dict[str, Callable[[], Any]] = {
     "DualLogisticRegression": lambda: distls.DualLogisticRegression(),
     "GeneralizedLeastSquaresClassifier": lambda: distls.GeneralizedLeastSquaresClassifier(alpha=1e-3),
@@ -172,12 +173,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "--tiny", action="store_true", help="one set and one method: only to see that it runs"
     )
     parser.add_argument("--sets", default=",".join(small_sets()))
-    parser.add_argument("--methods", default=METHODS)
+    parser.add_argument("--methods", default=EIGHT, help="names, or all")
     parser.add_argument("--cold", action="store_true", help="also with an empty folder of compiled kernels")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
     names = ["wine"] if options.tiny else options.sets.split(",")
-    methods = ["newton"] if options.tiny else [name for name in options.methods.split(",") if name]
+    asked = ",".join(METHODS) if options.methods == "all" else options.methods
+    methods = ["newton"] if options.tiny else [name for name in asked.split(",") if name]
     results = []
     print(
         f"{'set':8} {'job':34} {'warm, s':>8} {'CPU, s':>8} {'cold, s':>8} {'CPU, s':>8} {'error, %':>9} status",

@@ -312,7 +312,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
 
 
 @cli.command(short_help="Generate data, ingest, train and evaluate: a short tour.")
-@click.option("--rows", type=click.IntRange(1000), default=800_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1000), default=400_000, show_default=True)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
@@ -321,7 +321,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
 @click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core.")
 @debug_option
 def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) -> int:
-    """Generate, ingest, plan, train out of core on local processes, evaluate, report: about a minute."""
+    """Generate, ingest, plan, train out of core on local processes, evaluate, report: within a minute."""
     from distls.cli.demo import run_demo
 
     code = run_demo(rows, directory, workers)

@@ -59,8 +59,8 @@ def estimator(
     defaults = {"passes": chosen.passes, **defaults}
     printed = (_AS_PUBLISHED,) if chosen.published else ()
     known = {p.name: p for p in (*chosen.parameters, *own, *limits, *printed, *_ALWAYS)}
-    # an estimator starts from its own weights
-    names = sorted(known.keys() - {*without, "init"}, key=[first, *known].index)
+    # an estimator starts from its own weights, and a pipeline has a scaler
+    names = sorted(known.keys() - {*without, "init", "standardize"}, key=[first, *known].index)
 
     def decorate(cls: type[T]) -> type[T]:
         made: Any = cls

@@ -171,7 +171,10 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
     # a model of an earlier version has two columns, of which its duals are
     params = {**model.params, "two_columns": len(model.intercept) == len(model.classes) == 2}
     problem, model = Problem.of(dataset, params, 0, method.targets), without_threshold(model)
-    evaluator = Evaluator(problem, DatasetRef.of(dataset))
+    evaluator = Evaluator(problem, DatasetRef.of(problem.dataset))
+    if (own := problem.dataset.standardization) is not None:
+        weights, intercept = own.of_seen_rows(model.weights, model.intercept)
+        model = replace(model, weights=weights, intercept=intercept)
     found = run_alone(evaluator.objective(Fitted(LinearPredictor.of(model), duals=point)), executor)
     certificate = {**found["certificate"], "relative": relative_bound(found)}
     return {"objective": found["objective"], "certificate": certificate}

@@ -116,7 +116,8 @@ class Evaluator:
         problem = self._problem
         dataset, codes = opened
         classes = problem.dataset.meta.classes
-        evaluation = await score_targets(dataset, predictor, problem.loss, classes, codes)
+        raw = of_raw_rows(predictor, problem)
+        evaluation = await score_targets(dataset, raw, problem.loss, classes, codes)
         # JSON has no infinity and no NaN.
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
@@ -274,6 +275,15 @@ class Evaluator:
         task = GradientTask(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
         total: GradientSum = await rows_reduced(problem.dataset, sent, task, self._lanes)
         return total
+
+
+def of_raw_rows(predictor: LinearPredictor, problem: Problem) -> LinearPredictor:
+    """Return the predictor of rows as they are, where the problem's are standardized."""
+    own = problem.dataset.standardization
+    if own is None:
+        return predictor
+    weights, intercept = own.of_raw_rows(predictor.coefficients, predictor.intercept)
+    return replace(predictor, coefficients=weights, intercept=intercept)
 
 
 def _slope_of(problem: Problem, gradient: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -14,6 +14,7 @@ from distls.methods.parameters import (
     INIT,
     LANES_READ,
     NO_PAPER_INTERCEPT,
+    STANDARDIZE,
     boolean,
     dtype,
     integer,
@@ -170,6 +171,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         LANES_READ,
         dtype("float64", "type of products and weights"),
         INIT,
+        STANDARDIZE,
     )
 
 
@@ -183,7 +185,7 @@ COORDINATE_DESCENT_METHODS = (
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,
-        version=6,  # between cycles steps in the weights that are not zero
+        version=7,  # of few weights the model's step is solved as it is
         proves_with=by_working_sets,
         columns=True,
         keeps_rows=True,

@@ -8,6 +8,7 @@ from distls.methods.parameters import (
     INIT,
     INTERCEPT_SCALING,
     SHUFFLE,
+    STANDARDIZE,
     boolean,
     dtype,
     fit_intercept,
@@ -39,7 +40,7 @@ DUAL_ASCENT_METHODS = (
                 1e-5,
                 number(above=0.0),
                 f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{_BY_ROWS}, of "
-                "numbers of 2 and a fifth of it",
+                "numbers of a fifth of it and of 2, or twice a column's mean square if that is more",
                 "from the duals of the one before",
             ),
             Parameter(
@@ -80,6 +81,7 @@ DUAL_ASCENT_METHODS = (
             SHUFFLE,
             dtype("float32", "type of the weights and duals"),
             INIT,
+            STANDARDIZE,
         ),
         solver="distls.solvers.dual_ascent.sdca:Sdca",
         targets=("class", "multilabel", "continuous"),

@@ -9,6 +9,7 @@ from distls.methods.parameters import (
     FEATURE_PARAMETERS,
     LANES_READ,
     ONE_BLOCK,
+    STANDARDIZE,
     basis,
     colon_list,
     dtype,
@@ -63,6 +64,7 @@ _GLS = (
     LANES_READ,
     dtype("float64", "type of products and weights"),
     init("a run or model to start from; not with link=identity"),
+    STANDARDIZE,
 )
 
 _CLS = (
@@ -145,6 +147,7 @@ _STAGEWISE = (
     LANES_READ,
     dtype("float32", "type of features, products and weights"),
     init("a linear run or model; the stages fit its residuals"),
+    STANDARDIZE,
 )
 
 LEAST_SQUARES_METHODS = (

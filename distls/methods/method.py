@@ -118,8 +118,8 @@ class Method:
         departs = [
             f"{n}={own[n]}" for n, found in values.items() if any(v != self.published[n] for v in found)
         ]
-        # a strength by the rows is ours
-        plain = {"alpha": typed["alpha"].default} if self.alpha_by_rows else {}
+        # a strength by the rows is ours, as are columns standardized where none is given
+        plain = {"alpha": typed["alpha"].default}
         return {**plain, **self.published, **own}, ", ".join(departs) or None
 
     def load_steps(self) -> ChooseSteps:

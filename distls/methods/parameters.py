@@ -132,6 +132,14 @@ def fit_intercept(description: str = "fit an unpenalised intercept") -> Paramete
     return Parameter("fit_intercept", True, boolean, description)
 
 
+STANDARDIZE = Parameter(
+    "standardize",
+    None,
+    boolean,
+    "fit to dense columns that are standardized, and numbers less their mean, by the first partition; the weights are "
+    "those of the rows as they are; default: no, but of numbers with no alpha where scales or means are ten times off",
+    optional=True,
+)
 NO_PAPER_INTERCEPT = fit_intercept("fit an unpenalised intercept; not in the paper")
 INTERCEPT_SCALING = Parameter(
     "intercept_scaling",

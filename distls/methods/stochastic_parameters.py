@@ -7,6 +7,7 @@ from distls.methods.parameters import (
     BY_ROWS,
     CLASS_WEIGHT,
     INIT,
+    STANDARDIZE,
     Parser,
     boolean,
     dtype,
@@ -50,6 +51,7 @@ LANES_AND_ROWS = (
     _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
+    STANDARDIZE,
     Parameter(
         "sync_bytes",
         None,
@@ -74,6 +76,7 @@ ONE_LANE = (
     _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
+    STANDARDIZE,
 )
 
 

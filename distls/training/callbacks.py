@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from distls.facts import percent
+from distls.facts import Fact, Shown, percent
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import State
@@ -19,8 +19,8 @@ from distls.training.run_folder import Run
 _FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run together
 
 
-@dataclass
-class History(Callback):
+@dataclass(repr=False)
+class History(Shown, Callback):
     """Keeps every round's record."""
 
     records: list[Record] = field(default_factory=list)
@@ -28,6 +28,17 @@ class History(Callback):
     def on_round(self, event: RoundEvent) -> None:
         """Keep the record."""
         self.records.append(event.record)
+
+    def facts(self) -> list[Fact]:
+        """Return the number of records, and what the last one has of the fit."""
+        last = self.records[-1] if self.records else {}
+        told = [
+            name
+            for name in ("passes", "running_loss", "objective", "eval_error")
+            if last.get(name) is not None
+        ]
+        rounds = Fact("rounds", len(self.records), ",")
+        return [rounds, *(Fact(name.replace("_", " "), last[name], ".6g") for name in told)]
 
 
 class EventLog(Callback):

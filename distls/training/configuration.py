@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,7 +15,6 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
-from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.recommendation import AUTO, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
@@ -27,6 +25,7 @@ from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import load_model, weights_digest
+from distls.training.data_defaults import alpha_by_rows, can_be_standardized, loss_for, suited
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_config import RunConfig, moved_along
@@ -66,9 +65,13 @@ class Setting:
             given = {**others, **{name: value for name, value in given.items() if value is not None}}
         params = method.resolve(given)
         if params.get("loss", "") is None:
-            params["loss"] = _loss_for(method, params, data)
+            params["loss"] = loss_for(method, params, data)
+        chosen = any(given.get(name) is not None for name in ("alpha", "standardize"))
+        if not chosen and can_be_standardized(method, params) and suited(data) is not data:
+            params["standardize"] = True
         if data.meta.target in method.alpha_by_rows and given.get("alpha") is None:
-            params["alpha"] = max(params["alpha"], _alpha_by_rows(data))
+            own = data.standardized if params.get("standardize") else data
+            params["alpha"] = max(params["alpha"], alpha_by_rows(own))
         return cls(method, params, Problem.of(data, params, seed, method.targets, threads))
 
     def solver(self, *, slots: int, memory: MemoryBudget | None, state: str | None = None) -> Solver[State]:
@@ -87,6 +90,9 @@ class Setting:
             if params.get("init") is not None:
                 initial = in_form(load_model(params["init"]), problem.shape[1])
                 initial = with_further_classes(initial, problem)
+                if (own := problem.dataset.standardization) is not None and not initial.recipe:
+                    weights, intercept = own.of_seen_rows(initial.weights, initial.intercept)
+                    initial = replace(initial, weights=weights, intercept=intercept)
             if self.method.side_by_side and params["alpha"] == "path":
                 # a solver of one strength, which says what all cost; none fits a path as a whole
                 params = {**params, "alpha": typical_alpha(params, problem)}
@@ -121,8 +127,11 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         found = None
         if method == AUTO:
             limited = any(option.is_limit for option in given.asked)
-            found = recommended(data, params, judged=given.select is not None, limited=limited)
+            seen = data if (params or {}).get("alpha") is not None else suited(data)
+            found = recommended(seen, params, judged=given.select is not None, limited=limited)
             method, params = found.method, found.params
+            if seen is not data and "link" in params:
+                params = {"standardize": True, **params}
         chosen = method_named(method)
         departures = None
         if given.as_published:
@@ -312,32 +321,6 @@ def _check_parallelism(asked: int | None, lanes: Sequence[int | None]) -> None:
         raise ParameterError(f"parallelism={asked}: lanes are given, or the method has one; drop it")
     if asked is not None and asked > MOST_LANES:
         raise ParameterError(f"parallelism={asked}: there are {MOST_LANES} lanes at most")
-
-
-def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
-    """Return the default loss (docs/decisions/0018)."""
-    # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
-    if params.get("init") is not None:
-        initial = load_model(params["init"])
-        # of two classes the model's own is the binary form of the one asked for
-        loss = initial.params.get("loss") or initial.loss
-        with suppress(ParameterError):  # a loss that the method does not have
-            return str(method.resolve({"loss": loss})["loss"])
-    if "wide" in method.losses:
-        generated = params["features"] != "none"
-        width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
-        # More features than rows: separable data, on which another loss was measured to be better.
-        if width > data.meta.n_rows:
-            return method.losses["wide"]
-    return method.losses.get(data.meta.target, method.losses["class"])
-
-
-def _alpha_by_rows(data: Dataset) -> float:
-    """Return a strength that few rows need: its optimum takes tens of passes, and shrinks no column of variance one."""
-    # A pass gains a part alpha n / (L mean |x|^2 + alpha n) of what is left. L is at most 1/2 of classes, which need no
-    # less than C = 1, and rows of length one, as those of texts, a twentieth of that.
-    most, share = (2.0, 0.2) if data.meta.target == "continuous" else (1.0, 0.05)
-    return float(f"{min(most, share * data.meta.mean_square_norm) / max(data.meta.n_rows, 1):.6g}")
 
 
 def _completed(method: Method, params: Params) -> Params:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,11 +58,11 @@ def compared_here(
 
     Return the errors of the points where their losses decide, and the model that the last fit starts from, if any.
     """
-    rows = RowsHere(request.data)
     problems = [
         [Setting.of(request.method, path[0], view.rest, request.seed).problem for path in paths]
         for view in views
     ]
+    rows = RowsHere(replace(request.data, standardization=problems[0][0].dataset.standardization))
     table = rows.judged(paths, problems)
     # Losses tell more than errors of few rows do, but are not alike along paths of different ones.
     by_loss = len(paths) == 1

@@ -245,9 +245,11 @@ class Run:
             raise
 
     def write_status(self, status: Record) -> None:
-        """Replace the status."""
+        """Replace the status; the files that `train` tested the model with stay named."""
         self.check_there()
         self._events.flush()
+        with contextlib.suppress(OSError, DistlsError):
+            status = {"test": self.status["test"], **status} if "test" in self.status else status
         write_json(self.path / "status.json", sealed(finite_json({**status, "request": self.request})))
 
     def append_event(self, event: Record) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from distls.clock import began
 from distls.evaluation.calibrate import Calibrated, calibrate_model
 from distls.evaluation.certificates import balances_for
-from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.evaluator import Evaluator, of_raw_rows
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution import memory_of
 from distls.execution.batch import OwnSeconds, Wanted
@@ -207,7 +207,7 @@ def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
     """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
     return LinearModel(
-        **fitted.predictor.stored(),
+        **of_raw_rows(fitted.predictor, problem).stored(),
         method=setting.method.name,
         loss=problem.loss,
         params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},

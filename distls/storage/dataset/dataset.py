@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import google_crc32c
 import msgspec
@@ -27,6 +27,7 @@ from distls.storage.dataset.row_origins import (
     open_origins,
     publish_origins,
 )
+from distls.storage.dataset.standardization import Standardization
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
@@ -75,6 +76,8 @@ class Dataset(Shown):
         Whether the rows are in random order; None if that was not measured.
     appended : tuple of str
         Digests of the rows that were appended one after the other.
+    standardization : Standardization or None
+        Of the view that `standardized` returns, whose `read` gives rows and targets in other units.
     """
 
     path: Place
@@ -84,6 +87,7 @@ class Dataset(Shown):
     fold: Fold | None = None
     exchangeability: Exchangeability | None = None
     appended: tuple[str, ...] = ()
+    standardization: Standardization | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         """Return the number of row partitions."""
@@ -122,11 +126,26 @@ class Dataset(Shown):
         """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""
         if not 0 <= index < len(self):
             raise IndexError(f"{self.path}: partition {index} of {len(self)}")
-        return read_partition(self.path, self.meta, self.table, index, pool or BufferPool())
+        return self._seen(read_partition(self.path, self.meta, self.table, index, pool or BufferPool()))
 
     def read_targets(self, index: int) -> Partition:
         """Read the targets and weights of row partition `index` alone, verified; its rows have no features."""
-        return read_partition(self.path, self.meta, self.table, index, BufferPool(), features=False)
+        part = read_partition(self.path, self.meta, self.table, index, BufferPool(), features=False)
+        return self._seen(part)
+
+    def _seen(self, part: Partition) -> Partition:
+        return part if self.standardization is None else self.standardization.seen(part)
+
+    @cached_property
+    def standardized(self) -> Self:
+        """The view with columns of mean zero and deviation one and numbers of mean zero, as of the first partition."""
+        if self.standardization is not None:
+            return self
+        # of a fold, whose rows have weights that are not stored
+        whole = self if self.fold is None else open_dataset(self.path)
+        found = Standardization.of(whole.read(0), numbers=self.meta.target == "continuous")
+        meta = msgspec.structs.replace(self.meta, mean_square_norm=float(self.meta.n_features))
+        return replace(self, meta=meta, standardization=found)
 
     @cached_property
     def decoded_bytes(self) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from distls import facts
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
@@ -20,6 +21,11 @@ class StoredRows(NamedTuple):
     # of each row, whose columns are ``dataset.meta.classes``; None without targets
     y: Any
     sample_weight: Any  # float32 (n_rows,), or None
+
+    def _repr_html_(self) -> str:
+        told = {name: each for name, each in zip(self._fields, self, strict=True) if each is not None}
+        listed = [facts.Fact(name, f"{' x '.join(map(str, a.shape))}, {a.dtype}") for name, a in told.items()]
+        return facts.as_card("StoredRows", listed)
 
 
 def dataset_of(dataset: Dataset | Place | str) -> Dataset:

@@ -10,12 +10,14 @@ import hashlib
 import os
 import pickle
 import stat
+import time
 import uuid
 from typing import Any
 
 from numba.core.serialize import dumps
 
 _DIGEST_BYTES = 32
+_PARTIAL, _ABANDONED = ".partial", 3600.0  # of files that are being written, for at most so many seconds
 # Do not wait for the writer of a FIFO.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -103,9 +105,18 @@ def _name_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGEST_BYTES]
 
 
+def _sweep(folder: str) -> None:
+    """Remove what processes that were killed have left half-written."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(_PARTIAL) and time.time() - entry.stat().st_mtime > _ABANDONED:
+                os.unlink(entry.path)
+
+
 def _replace(path: str, content: bytes) -> None:
     """Write a file through a temporary name: readers see the old one or all of the new one."""
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.partial"
+    _sweep(os.path.dirname(path))
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
     try:
         with open(temporary, "xb") as file:
             file.write(content)

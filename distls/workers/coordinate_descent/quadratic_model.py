@@ -1,13 +1,15 @@
 """The minimum of a quadratic model plus the penalty: passes of descent on the Gram, and steps between them.
 
 Passes soon know which weights are zero, and then need hundreds more where columns are correlated. There the penalty is
-smooth in the weights that are not zero: a few steps of conjugate gradients in these alone lead to where the passes go.
+smooth in the weights that are not zero: Newton's step in these alone leads to where the passes go, solved as it is for
+few weights and by conjugate gradients for more.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from distls.storage.rows import take_rows
 from distls.workers.coordinate_descent.descent_kernels import Step
@@ -15,6 +17,7 @@ from distls.workers.coordinate_descent.working_columns import WorkingColumns, pr
 from distls.workers.coordinate_descent.working_set_kernels import add_products, gram_descent
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
 
@@ -22,6 +25,8 @@ Array = NDArray[np.float64]
 _PASSES, _TURNS = 10, 100
 # Products with the Gram in one step, each of the price of a pass, and the residual at which it ends.
 _PRODUCTS, _RESIDUAL = 20, 0.1
+# Weights of which that step is solved as it is, and what is added to its diagonal, as the Gram is float32.
+_FEW_WEIGHTS, _DAMPING = 256, 1e-6
 # Of that step, until the model is lower there: the whole leads too far where many weights would change their signs.
 _SIZES = (1.0, 0.25, 0.0625)
 # Products with the curvature over the rows in one step between cycles.
@@ -47,6 +52,16 @@ class Model(NamedTuple):
         self.descend(d, shift, slopes, 0.0, 0)
         return shift, slopes
 
+    def hessian(self) -> Array:
+        """Return the Hessian in all weights (n k, n k), at the intercept that is optimal for them."""
+        n, k = len(self.blocks), self.blocks.shape[1]
+        parts = [expanded(np.ascontiguousarray(self.gram[j, :, :n].T, np.float64), k) for j in range(n)]
+        whole = np.stack(parts)
+        if self.coupling is not None and len(self.pull):
+            whole -= np.einsum("iab,jbc->jiac", self.coupling[:n], self.pull)
+        flat = whole.transpose(0, 2, 1, 3).reshape(n * k, n * k)
+        return np.asarray(0.5 * (flat + flat.T))
+
     def descend(self, w: Array, shift: Array, slopes: Array, tolerance: float, passes: int) -> bool:
         """Do at most so many passes over the blocks, see `gram_descent`."""
         alpha, rho = self.step.alpha, self.step.rho
@@ -59,14 +74,18 @@ def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Arr
 
     By more than `tolerance`, times the curvature of the block; return False where the turns are over before that.
     """
+    hessian = None
     for _ in range(_TURNS):
         if model.descend(w, shift, slopes, tolerance, _PASSES):
             return True
-        _step(model, penalty, w, shift, slopes)
+        hessian = model.hessian() if hessian is None and w.size <= _FEW_WEIGHTS else hessian
+        _step(model, penalty, w, shift, slopes, hessian)
     return False
 
 
-def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array) -> None:
+def _step(
+    model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, hessian: Array | None
+) -> None:
     """Move to the minimum over the weights that are not zero, if the model is lower there."""
     step = model.step
     tangent = penalty.tangent(w, step.rho)
@@ -75,7 +94,9 @@ def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array)
     gradient, curvature = tangent
     n, free = len(w), w != 0.0
     residual = -(slopes[:, :n].T + step.alpha * gradient) * free
-    whole = _solved(model, step.alpha * curvature, free, residual)
+    bent = step.alpha * curvature
+    solved = None if hessian is None else _newton(hessian, bent, free, residual)
+    whole = _solved(model, bent, free, residual) if solved is None else solved
     for size in _SIZES:
         change = size * whole
         # A weight stops at zero, where the penalty is not smooth.
@@ -88,6 +109,24 @@ def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array)
             shift += further
             slopes += slope
             return
+
+
+def _newton(hessian: Array, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array | None:
+    """Return ``(H + curvature)^-1 residual`` in the free weights; None where that is not positive."""
+    n, k = residual.shape
+    used, change = np.flatnonzero(free), np.zeros(n * k)
+    matrix = hessian.copy()
+    for j, block in enumerate(curvature):
+        matrix[j * k : (j + 1) * k, j * k : (j + 1) * k] += block
+    matrix = matrix[np.ix_(used, used)]
+    diagonal = np.einsum("ii->i", matrix)
+    diagonal += _DAMPING * diagonal.max(initial=0.0)
+    try:
+        with single_threaded_blas():
+            change[used] = cho_solve(cho_factor(matrix), residual.reshape(-1)[used])
+    except (LinAlgError, ValueError):
+        return None
+    return change.reshape(n, k)
 
 
 def _solved(model: Model, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array:

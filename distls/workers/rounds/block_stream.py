@@ -35,13 +35,27 @@ class DatasetRef:
     columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
     fold: Fold | None = None  # the view of the rows that `stream` gives
     beside: bool = False  # forms are kept beside its partitions; other data sets' reads let them go
+    standardized: bool = False  # the view whose columns and targets are
     one_row: int = 0  # features of the one row that stands for the data, see `like`; 0: the data themselves
 
     @classmethod
     def of(cls, dataset: Dataset, cache_bytes: int = 0, columns: str = "") -> Self:
         """Return the reference to an open data set, or to the view of a fold, and to its column shards."""
         path = str(dataset.path.absolute())
-        return cls(path, dataset.fingerprint, cache_bytes, columns=columns, fold=dataset.fold)
+        standardized = dataset.standardization is not None
+        return cls(
+            path,
+            dataset.fingerprint,
+            cache_bytes,
+            columns=columns,
+            fold=dataset.fold,
+            standardized=standardized,
+        )
+
+    @property
+    def owner(self) -> str:
+        """Whose partitions the cache keeps."""
+        return f"{self.fingerprint} standardized" if self.standardized else self.fingerprint
 
     @property
     def whole(self) -> Self:
@@ -55,7 +69,7 @@ class DatasetRef:
     def like(self, n_features: int = 1) -> Self:
         """Return data of the same types, of one row of so many features, on which kernels are compiled."""
         own = one_row_fingerprint(self.fingerprint, n_features)
-        return replace(self.uncached(), fingerprint=own, fold=None, one_row=n_features)
+        return replace(self.uncached(), fingerprint=own, fold=None, standardized=False, one_row=n_features)
 
 
 class Form(NamedTuple):
@@ -178,7 +192,7 @@ def open_ref(ref: DatasetRef) -> Dataset:
             f"{ref.path}: its fingerprint is {dataset.fingerprint[:12]}, the job expects {ref.fingerprint[:12]}; "
             "the data set was replaced, or this worker sees another file system"
         )
-    return dataset
+    return dataset.standardized if ref.standardized else dataset
 
 
 @functools.lru_cache(maxsize=16)
@@ -268,7 +282,7 @@ def stream(
     A partition's arrays are valid until the next one is requested, when their memory is reused. With a `form`,
     partitions have that form. The costs of reading are entered into the ledger.
     """
-    owner = ref.fingerprint if form is None or form.beside else f"{ref.fingerprint} {form.name}"
+    owner = ref.owner if form is None or form.beside else f"{ref.owner} {form.name}"
     own = functools.partial(_Beside, form.name) if form is not None and form.beside else int
     keys = [(owner, own(index)) for index in indices]
     parts = _stream(open_ref(ref), ref, keys, indices, ledger or Ledger(), form)
@@ -279,7 +293,7 @@ def stream(
 
 def held(ref: DatasetRef, index: int, part: Partition) -> Partition:
     """Return a partition that `stream` has given, to be kept: that of the cache, else a copy."""
-    return part if (ref.fingerprint, index) in _CACHE.kept else copy.deepcopy(part)
+    return part if (ref.owner, index) in _CACHE.kept else copy.deepcopy(part)
 
 
 def stream_columns(

@@ -37,6 +37,14 @@ def test_a_description_and_the_methods_are_tables_too(data):
     assert ">newton</th>" in distls.list_methods()._repr_html_()
 
 
+def test_rows_and_a_history_are_tables_too(data):
+    assert ">300 x 30, float" in distls.to_arrays(data.path)._repr_html_()
+    history = distls.History()
+    assert repr(history) == "<History rounds 0>"
+    fit("sgd", data.path, params={"loss": "log"}, passes=2, callbacks=[history])
+    assert ">running loss</th>" in history._repr_html_()
+
+
 def test_a_plan_is_a_line_and_a_table(data):
     plan = plan_fit("sgd", data.path, {"loss": "log"}, probe=False)
     assert repr(plan).startswith("<Plan: ")

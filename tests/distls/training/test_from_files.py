@@ -58,6 +58,12 @@ def test_a_report_scores_the_test_files_again(place):
     assert (of_run.dataset, of_file.dataset) == (str(place / "bad.csv"), "test.csv")
 
 
+def test_a_run_that_goes_on_keeps_its_test_files(place):
+    distls.train("train.csv", "m", test="test.csv", method="sgd", params={"alpha": 1e-4}, passes=1)
+    distls.resume("m", passes=2)
+    assert distls.report("m", own_data=True).judged.dataset == str(place / "test.csv")
+
+
 @pytest.mark.slow
 def test_a_method_of_column_shards_has_them(place):
     found = distls.train("train.csv", "m", method="bcd", notify=print)

@@ -138,6 +138,15 @@ def test_what_is_replaced_is_removed(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_a_killed_process_has_left_is_removed(tmp_path):
+    old, new = (tmp_path / f"k.nbi.{name}.partial" for name in ("0000", "ffff"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    EntryFiles(str(tmp_path), "k").save("int", 1)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path):
     files = EntryFiles(str(tmp_path), "kernel")
     os.mkfifo(files.index_path)

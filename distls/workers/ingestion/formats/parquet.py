@@ -138,15 +138,16 @@ class _Block:
         # One feature needs no joining, which is the common case.
         if len(parts) == 1:
             return parts[0]
-        from scipy.sparse import csr_array, hstack
-
-        sizes = [feature.size for feature in self.options.features]
-        shaped = [
-            csr_array((data, indices, indptr), shape=(len(indptr) - 1, size))
-            for (indptr, indices, data), size in zip(parts, sizes, strict=True)
-        ]
-        joined = hstack(shaped, format="csr")
-        return joined.indptr, joined.indices, joined.data
+        # By hand: making matrices of them is half of the time of one row.
+        counts = [np.diff(part[0]) for part in parts]
+        indptr = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
+        indices, data = np.empty(indptr[-1], np.int64), np.empty(indptr[-1])
+        free = indptr[:-1].copy()  # where the next value of each row goes
+        for part, count, first in zip(parts, counts, first_columns(self.options.features), strict=False):
+            places = np.repeat(free - part[0][:-1], count) + np.arange(len(part[1]))
+            indices[places], data[places] = part[1] + first, part[2]
+            free += count
+        return indptr, indices, data
 
     def _part(self, feature: Feature, first_row: int) -> Csr:
         if feature.kind == "set":
