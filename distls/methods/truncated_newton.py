@@ -14,12 +14,13 @@ from distls.methods.parameters import (
     one_of,
     strengths,
 )
-from distls.methods.requirements import loss_with
+from distls.methods.requirements import loss_with, penalty_with
 
 TRUNCATED_NEWTON_METHODS = (
     Method(
         name="newton",
-        summary="the optimum, proven by a duality gap: smooth losses with l2, by reads that are alike on any cluster",
+        summary="the optimum, proven by a duality gap: smooth losses with l2 or elastic net, by reads that "
+        "are alike on any cluster",
         paper="Lin, Weng, Keerthi 2008, Trust Region Newton Method for Logistic Regression; Agarwal, Chapelle, Dudik, "
         "Langford 2014, A Reliable Effective Terascale Linear Learning System",
         parameters=(
@@ -30,17 +31,20 @@ TRUNCATED_NEWTON_METHODS = (
                 "softmax (log), ovr_log, ovr_squared_hinge (squared_hinge) or squared; default: softmax for classes, "
                 "ovr_log for sets of labels, else squared. Two classes are one binary problem",
             ),
+            Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
+            Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
             *strengths(
                 1e-5,
                 number(above=0.0),
-                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
+                f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
                 "from the weights of the one before",
             ),
             Parameter(
                 "start",
                 None,
                 one_of("sgd", "zero"),
-                "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features, else zero",
+                "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features and l2, "
+                "else zero",
             ),
             fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,

@@ -3,6 +3,7 @@
 Newton's step solves H p = -g roughly, by preconditioned conjugate gradients each of whose iterations is a read (Nash,
 Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008), and is shortened until it lowers the
 objective enough (Armijo). Sums over rows are all that a read returns, so that passes do not depend on lanes or workers.
+With the l1 of an elastic net it works within orthants (`Orthants`).
 As the slopes of the losses are a dual point, the gradient at the weights gives the duality gap at no further read;
 with an intercept without a penalty they are balanced first (`Balance`), for one more.
 
@@ -26,6 +27,7 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of, solver_factory
 from distls.solvers.status import Record, Status
+from distls.solvers.truncated_newton.orthants import Orthants
 from distls.solvers.warm_start import check_initial
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
@@ -101,12 +103,15 @@ class Newton(Solver[NewtonState]):
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
-        start = params["start"] or ("sgd" if problem.shape[0] > _WIDE else "zero")
+        # from dense weights it would take steps to find those that are zero
+        wide = problem.shape[0] > _WIDE and not self._form.l1
+        start = params["start"] or ("sgd" if wide else "zero")
         self._starter = self._sgd() if start == "sgd" and self._initial is None else None
 
     def _sgd(self) -> Solver[State]:
         """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
         method, problem = method_named("sgd"), self.problem
+        problem = problem.with_squares(problem.alpha * (1.0 - self._form.l1))
         # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
         strength = (
             {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}
@@ -128,10 +133,17 @@ class Newton(Solver[NewtonState]):
     @cached_property
     def _strength(self) -> Array:
         """The penalty's second derivative in each row of the weights, shape (m, 1)."""
-        form, strength = self._form, np.full((self.problem.shape[0] + self._first, 1), self._form.alpha)
+        form, m = self._form, self.problem.shape[0] + self._first
+        strength = np.full((m, 1), form.alpha * (1.0 - form.l1))
         if self._first:
             strength[0] = 0.0 if form.free_intercept else form.alpha / form.intercept_square
         return strength
+
+    @cached_property
+    def _orthants(self) -> Orthants:
+        l1 = np.full_like(self._strength, self._form.alpha * self._form.l1)
+        l1[: self._first] = 0.0
+        return Orthants(l1, not self._form.l1)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: a gradient, then a product and the duals' read; these evaluate the fit too."""
@@ -212,9 +224,9 @@ class Newton(Solver[NewtonState]):
     def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Take or shorten the step that led to the candidate; a step taken begins the next."""
         theta, n = state.candidate, sums.weight_sum
-        penal = self._strength * theta
-        value = sums.loss_sum / n + 0.5 * float(np.vdot(penal, theta))
-        gradient = sums.image / n + penal
+        value = sums.loss_sum / n + self._penalty(theta)
+        smooth = sums.image / n + self._strength * theta
+        gradient = self._orthants.subgradient(theta, smooth)
         if not state.steps:
             sound = math.isfinite(value) and bool(np.isfinite(gradient).all())
             if self._starter is not None and theta.any() and not (sound and value <= self._value_at_zero()):
@@ -225,15 +237,18 @@ class Newton(Solver[NewtonState]):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
-            down=sums.down, gap=self._gap(gradient), steps=state.steps + 1, products=0,
+            down=sums.down, gap=self._gap(theta, smooth), steps=state.steps + 1, products=0,
         )  # fmt: skip
         residual = -gradient
-        direction = self._preconditioned(state.curvature, residual)
+        direction = self._preconditioned(state, residual)
         square = float(np.vdot(residual, direction))
         return replace(
             state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
             square=square, first_square=square, settled=not square > 0.0,
         )  # fmt: skip
+
+    def _penalty(self, theta: Array) -> float:
+        return 0.5 * float(np.vdot(self._strength * theta, theta)) + self._orthants.value(theta)
 
     def _shortened(self, state: NewtonState) -> NewtonState:
         share = 0.5 * state.share
@@ -241,7 +256,7 @@ class Newton(Solver[NewtonState]):
         # A step whose whole promise is rounding, or so short, has nothing left to give.
         if share < _SHORTEST or share * slope <= _ROUNDING * abs(state.value):
             return replace(state, settled=True)
-        return replace(state, share=share, candidate=self._rounded(state.point + share * state.step))
+        return replace(state, share=share, candidate=self._end(state, share))
 
     def _value_at_zero(self) -> float:
         """Return the objective of zero weights, where it needs no read: with classes."""
@@ -256,14 +271,14 @@ class Newton(Solver[NewtonState]):
     def _multiplied(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Do an iteration of conjugate gradients; its last one makes the next candidate."""
         direction, n = state.direction, float(self.problem.dataset.meta.n_rows)
-        product = sums.image / n + self._strength * direction
+        product = self._free(state, sums.image / n + self._strength * direction)
         bend = float(np.vdot(direction, product))
         if not (math.isfinite(bend) and bend > 0.0):
             return self._stepped(state) if state.products else replace(state, settled=True)
         length = state.square / bend
         # The residual is updated, not recomputed: a step of some tens of products does not lose digits that matter.
         residual = state.residual - length * product
-        moved = self._preconditioned(state.curvature, residual)
+        moved = self._preconditioned(state, residual)
         square = float(np.vdot(residual, moved))
         following = replace(
             state, step=state.step + length * direction, residual=residual, square=square,
@@ -274,19 +289,31 @@ class Newton(Solver[NewtonState]):
         return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
 
     def _stepped(self, state: NewtonState) -> NewtonState:
-        candidate = self._rounded(state.point + state.step)
+        scale = self._scale(state.curvature)
+        state = replace(state, step=self._orthants.within(state.point, state.gradient, state.step, scale))
+        candidate = self._end(state, 1.0)
         # A step below the rounding of the weights would be taken again and again.
         settled = np.array_equal(candidate, state.point)
         return replace(state, stage=_GRADIENT, share=1.0, candidate=candidate, settled=settled)
 
-    def _preconditioned(self, curvature: Array, residual: Array) -> Array:
+    def _end(self, state: NewtonState, share: float) -> Array:
+        return self._rounded(self._orthants.moved(state.point, share * state.step))
+
+    def _free(self, state: NewtonState, moves: Array) -> Array:
+        return self._orthants.free(state.point, state.gradient, moves)
+
+    def _scale(self, curvature: Array) -> Array:
+        """Return the diagonal of the Hessian; columns without a value have no curvature, and a residual of zero."""
+        diagonal = np.diagonal(curvature, axis1=1, axis2=2).T if self._blocks else curvature
+        scale = diagonal + self._strength
+        return np.where(scale > 0.0, scale, 1.0)
+
+    def _preconditioned(self, state: NewtonState, residual: Array) -> Array:
         """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
-        # Columns without a value have no curvature, and a residual of zero.
         if not self._blocks:
-            scale = curvature + self._strength
-            return residual / np.where(scale > 0.0, scale, 1.0)
+            return residual / self._scale(state.curvature)
         moved = np.empty_like(residual)
-        for c, block in enumerate(curvature):
+        for c, block in enumerate(state.curvature):
             matrix = block + np.diag(self._strength[:, 0])
             # an output without curvature, and a free intercept, would have none
             matrix.flat[:: len(matrix) + 1] += _ROUNDING * max(float(np.trace(matrix)), 1e-300)
@@ -294,14 +321,20 @@ class Newton(Solver[NewtonState]):
                 moved[:, c] = cho_solve(cho_factor(matrix, lower=True), residual[:, c])
             except (LinAlgError, ValueError):
                 moved[:, c] = residual[:, c] / np.maximum(np.diag(matrix), 1e-300)
-        return moved
+        return self._free(state, moved)
 
     # -- what is known of the optimum
 
-    def _gap(self, gradient: Array) -> float:
-        """Return the duality gap of the point, |gradient|^2 / (2 alpha); with a free intercept an estimate."""
+    def _gap(self, theta: Array, gradient: Array) -> float:
+        """Return the duality gap of the point, of l2 |gradient|^2 / (2 alpha); with a free intercept an estimate."""
         own, form = gradient[self._first :], self._form
         gap = float(np.vdot(own, own)) / (2.0 * form.alpha)
+        if form.l1:  # what Fenchel's inequality leaves between the weights w and the image u, in two parts
+            w = theta[self._first :]
+            u = (1.0 - form.l1) * w - own / form.alpha
+            apart, kept = w - form.shrunk(u), np.clip(u, -form.l1, form.l1)
+            gap = 0.5 * (1.0 - form.l1) * float(np.vdot(apart, apart))
+            gap = form.alpha * (gap + float((form.l1 * np.abs(w) - kept * w).sum()))
         if self._first:
             tilt = float(np.vdot(gradient[0], gradient[0]))
             gap += tilt / _FLAT if form.free_intercept else tilt / (2.0 * float(self._strength[0, 0]))
@@ -309,8 +342,7 @@ class Newton(Solver[NewtonState]):
 
     def _report(self, following: NewtonState, sums: NewtonSum) -> RoundReport:
         n = float(self.problem.dataset.meta.n_rows)
-        penalty = 0.5 * float(np.vdot(self._strength * following.point, following.point))
-        loss = sums.loss_sum if sums.weight_sum else (following.value - penalty) * n
+        loss = sums.loss_sum if sums.weight_sum else (following.value - self._penalty(following.point)) * n
         rows = float(sums.ledger.n_rows)
         report = RoundReport.of(
             sums.ledger,

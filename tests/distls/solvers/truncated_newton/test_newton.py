@@ -42,23 +42,27 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases("csr-False-softmax-4", "dense-True-ovr_log-4")
+@pytest.mark.fast_cases("csr-False-softmax-4-0.0", "dense-True-ovr_log-4", "csr-True-softmax-4-0.5")
+@pytest.mark.parametrize("l1", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k):
+def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k, l1):
     """Against a quasi-Newton method of the whole problem; dense rows have blocks for a preconditioner."""
+    alpha, penalty = (0.1, {}) if not l1 else (0.03, {"penalty": "elasticnet", "l1_ratio": l1})
     x, y, s = rows_with_mistakes(k)
     given = x if layout == "dense" else sp.csr_matrix(x)
     data = write_dataset(tmp_path / "d", given, y, partition_rows=20, n_classes=k, sample_weight=s)
-    result = fit("newton", data, params={**EXACT, "loss": loss, "fit_intercept": intercept}, rtol=1e-9)
-    primal = Primal(loss, x.astype(float), y, k, alpha=0.1, s=s.astype(float), intercept=intercept)
+    params = {**EXACT, "alpha": alpha, "loss": loss, "fit_intercept": intercept, **penalty}
+    result = fit("newton", data, params=params, rtol=1e-9)
+    primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept)
     found, best = objective_of(primal, result.model), primal.optimum()
     assert found == pytest.approx(result.record["objective"], rel=1e-12)
     assert result.status == Status.CONVERGED
     assert found - best <= result.record["certificate"]["value"] <= 1e-9 * found
     assert found - best >= -1e-9 * best  # the oracle's own tolerance
+    assert (np.count_nonzero(result.model.weights) < result.model.weights.size) == bool(l1)
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(40, marks=pytest.mark.slow)])
