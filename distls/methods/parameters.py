@@ -180,6 +180,14 @@ FOLDS = Parameter(
     "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation",
 )
 
+PRUNE = Parameter(
+    "prune",
+    None,
+    boolean,
+    "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; default: none is "
+    "left out",
+)
+
 
 # Said of methods with `alpha_by_rows` of classes.
 BY_ROWS = "; by default of classes at least the smaller of 1 and a twentieth of mean |x|^2, over n_rows"

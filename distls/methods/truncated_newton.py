@@ -8,6 +8,7 @@ from distls.methods.parameters import (
     INIT,
     INTERCEPT_SCALING,
     LANES_READ,
+    PRUNE,
     dtype,
     fit_intercept,
     number,
@@ -39,6 +40,7 @@ TRUNCATED_NEWTON_METHODS = (
                 f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
                 "from the weights of the one before",
             ),
+            PRUNE,
             Parameter(
                 "start",
                 None,

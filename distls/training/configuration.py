@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.parameters import BLOCK_SIZE
-from distls.methods.recommendation import AUTO, recommended
+from distls.methods.recommendation import AUTO, Recommendation, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
 from distls.solvers.solver import Solver, State, solver_factory
@@ -111,9 +111,13 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         dataset: Source,
         *,
         params: Mapping[str, Any] | None = None,
+        choose: Callable[..., Recommendation] = recommended,
         **asked: Unpack[Options],
     ) -> FitRequest:
-        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
+        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`.
+
+        `choose` takes what `recommended` takes, and returns the method where none is named.
+        """
         given: Request[Source] = Request(**{name: plain(value) for name, value in asked.items()})
         given.check_bounds()
         data = _opened(dataset)
@@ -121,7 +125,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         found = None
         if method == AUTO:
             limited = any(option.is_limit for option in given.asked)
-            found = recommended(data, params, judged=given.select is not None, limited=limited)
+            found = choose(data, params, judged=given.select is not None, limited=limited)
             method, params = found.method, found.params
         chosen = method_named(method)
         departures = None
