@@ -28,6 +28,32 @@ class TestSgdStart(SolverContract):
     passes = 6
 
 
+class TestElasticNet(SolverContract):
+    """Within orthants, on partitions enough for products of a quarter of them."""
+
+    method = "newton"
+    params = {"alpha": 3e-3, "penalty": "elasticnet", "l1_ratio": 0.3}
+    passes = 6
+    random = False
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=24)
+
+    def test_products_far_from_the_optimum_are_of_a_quarter_of_the_rows(self, dataset):
+        history = History()
+        self.fit(dataset, callbacks=[history])
+        rows = [record["n_rows"] for record in history.records]
+        passes = np.diff([0.0, *(record["passes"] for record in history.records)])
+        assert rows[0] == 1050  # at zero weights
+        assert set(np.round(passes, 1)) == {0.3, 1.0} or set(np.round(passes, 1)) == {0.2, 1.0}
+        for read, part in zip(rows, passes, strict=True):
+            assert read == pytest.approx(1050 * part, rel=0.2)
+        # others in the next step
+        assert len(set(rows)) > 2
+
+
 @pytest.mark.slow
 class TestZeroStart(SolverContract):
     """From zero weights in float64, with class weights; nothing of it is random."""
@@ -72,15 +98,20 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
         rng = np.random.default_rng([78, seed])
         k, loss = int(rng.choice([2, 4])), str(rng.choice(LOSSES))
         alpha, intercept = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
+        l1 = float(rng.choice([0.0, 0.2, 0.8]))
         x, y, s = rows_with_mistakes(k, seed, n=30, d=4)
         x *= np.float32(10.0 ** rng.uniform(-1, 1))
         data = write_dataset(
             tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s
         )
         params = {"alpha": alpha, "loss": loss, "fit_intercept": intercept, "dtype": "float64"}
+        if l1:
+            params |= {"penalty": "elasticnet", "l1_ratio": l1}
         history = History()
         fit("newton", data, params=params, passes=12, eval_every=1, callbacks=[history])
-        primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), intercept=intercept)
+        primal = Primal(
+            loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept
+        )
         best, judged = primal.optimum(), [each for each in history.records if "objective" in each]
         assert judged
         for record in judged:
@@ -160,14 +191,18 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
         np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
 
 
-def test_passes_do_not_depend_on_lanes(tmp_path):
-    x, y = labelled_rows(400, 50, 3)
-    data = write_dataset(tmp_path / "d", x, y, partition_rows=25)
+@pytest.mark.slow_cases("zero", "1e-06")
+@pytest.mark.parametrize("rtol", [1e-3, 1e-6])
+@pytest.mark.parametrize("start", ["sgd", "zero"])
+def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
+    x, y = labelled_rows(1280, 50, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=10)
     found = [
-        fit("newton", data, params={"alpha": 1e-4, "start": "zero", "lanes": lanes}, rtol=1e-6)
-        for lanes in (1, 4, 16)
+        fit("newton", data, params={"alpha": 1e-4, "start": start, "lanes": lanes}, rtol=rtol)
+        for lanes in (1, 8, 128)
     ]
     assert len({result.passes for result in found}) == 1
+    assert found[0].passes % 1.0, "products of a quarter of the rows"
     assert all(result.status == Status.CONVERGED for result in found)
 
 
