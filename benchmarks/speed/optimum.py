@@ -208,7 +208,9 @@ def _shortened(run: Path) -> int:
     """Return how many reads of a run of `newton` were followed by a shorter step to read again."""
     rounds = map(json.loads, (run / "events.jsonl").read_text().splitlines())
     told = [each["details"] for each in rounds if (each.get("details") or {}).get("steps")]
-    return sum(each["stage"] == "gradient" and each["share"] < 1.0 for each in told)
+    return sum(
+        each["stage"] == "search" or (each["stage"] == "gradient" and each["share"] < 1.0) for each in told
+    )
 
 
 def compare(

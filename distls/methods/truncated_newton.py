@@ -64,6 +64,6 @@ TRUNCATED_NEWTON_METHODS = (
         path=True,
         in_memory=True,
         alpha_by_rows=("class",),
-        version=3,  # products of early steps are those of a quarter of the rows
+        version=3,  # products of early steps are those of a quarter of the rows, long steps are searched along
     ),
 )

@@ -1,9 +1,10 @@
 """Truncated Newton with conjugate gradients over row partitions; a round is one read of the rows.
 
 Newton's step solves H p = -g roughly, by preconditioned conjugate gradients each of whose iterations is a read (Nash,
-Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008), and is shortened until it lowers the
-objective enough (Armijo). Sums over rows are all that a read returns, so that passes do not depend on lanes or workers.
-With the l1 of an elastic net it works within orthants (`Orthants`).
+Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008). Where its end does not lower the objective
+enough (Armijo), one read has the losses of several shorter steps, whose best is taken. Sums over rows are all that a
+read returns, so that passes do not depend on lanes or workers.
+With the l1 of an elastic net it works within orthants (`Orthants`), and steps are halved.
 As the slopes of the losses are a dual point, the gradient at the weights gives the duality gap at no further read;
 with an intercept without a penalty they are balanced first (`Balance`), for one more.
 
@@ -11,14 +12,13 @@ It works on the problem's form with one output for two classes (`distls.dual_pro
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from distls.dual_problem import DualProblem, balance_of
 from distls.execution.executor import Executor
@@ -28,7 +28,9 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of, solver_factory
 from distls.solvers.status import Record, Status
+from distls.solvers.truncated_newton.newton_state import GRADIENT, PRODUCT, SEARCH, START, NewtonState
 from distls.solvers.truncated_newton.orthants import Orthants
+from distls.solvers.truncated_newton.preconditioner import ROUNDING, Preconditioner
 from distls.solvers.warm_start import check_initial
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
@@ -43,43 +45,11 @@ Array = NDArray[np.float64]
 _MOST_BLOCK_COLUMNS = 256
 _WIDE = 1000  # features from which a pass of stochastic gradients saves more reads than it costs
 _ARMIJO, _SHORTEST = 1e-4, 2.0**-20
+_SHORTER = 0.5 ** np.arange(1, 8)  # of the last share that was tried: the shares of a search
 _FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
-_MOST_PRODUCTS = 60  # of a Newton step
+_MOSTPRODUCTS = 60  # of a Newton step
 _FAR = 0.03, 1.0  # of the gap, parts of the objective between which it is far from the optimum
 _FLAT = 0.02  # curvature in an intercept, at least, of losses that are not saturated
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # of an objective, relative
-
-_START, _GRADIENT, _PRODUCT = "start", "gradient", "product"
-
-
-def _none() -> Array:
-    return np.empty((0, 0))
-
-
-@dataclass
-class NewtonState(State):
-    """A Newton iterate between two reads; matrices are (m, k), the first row that of the intercept, if there is one."""
-
-    stage: str = _GRADIENT
-    point: Array = field(default_factory=_none)  # the weights of the lowest objective so far
-    candidate: Array = field(default_factory=_none)  # where the next gradient is read
-    # of the objective of the form at the point, and the gap that its gradient proves; both of points that were read
-    value: float = 0.0
-    gap: float = 0.0
-    gradient: Array = field(default_factory=_none)
-    curvature: Array = field(default_factory=_none)  # mean over rows, see `NewtonSum`
-    up: Array = field(default_factory=lambda: np.empty(0))
-    down: Array = field(default_factory=lambda: np.empty(0))
-    # of conjugate gradients: the step so far, what is left of the equation, and the next direction
-    step: Array = field(default_factory=_none)
-    residual: Array = field(default_factory=_none)
-    direction: Array = field(default_factory=_none)
-    square: float = 0.0  # of the residual in the preconditioner's metric, now and at the start
-    first_square: float = 0.0
-    products: int = 0
-    share: float = 1.0  # of the step that leads to the candidate
-    steps: int = 0
-    settled: bool = False  # no step lowers the objective but by rounding
 
 
 class Newton(Solver[NewtonState]):
@@ -142,6 +112,10 @@ class Newton(Solver[NewtonState]):
         return strength
 
     @cached_property
+    def _preconditioner(self) -> Preconditioner:
+        return Preconditioner(self._strength, self._blocks)
+
+    @cached_property
     def _orthants(self) -> Orthants:
         l1 = np.full_like(self._strength, self._form.alpha * self._form.l1)
         l1[: self._first] = 0.0
@@ -171,9 +145,9 @@ class Newton(Solver[NewtonState]):
         )
 
     def _read(
-        self, executor: Executor, task: NewtonTask, theta: Array, only: Sequence[int] | None = None
+        self, executor: Executor, task: NewtonTask, points: Points, only: Sequence[int] | None = None
     ) -> NewtonSum:
-        result: Any = self._reader.reduce(executor, task, Points(theta, bool(self._first)), only=only)
+        result: Any = self._reader.reduce(executor, task, points, only=only)
         assert isinstance(result, NewtonSum)
         return result
 
@@ -183,7 +157,7 @@ class Newton(Solver[NewtonState]):
         if self._initial is not None:
             theta = self._theta_of(self._initial.weights, self._initial.intercept.astype(np.float64))
         elif self._starter is not None:
-            return NewtonState(stage=_START, point=theta, candidate=theta)
+            return NewtonState(stage=START, point=theta, candidate=theta)
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
     def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
@@ -197,21 +171,30 @@ class Newton(Solver[NewtonState]):
 
     def step(self, state: NewtonState, executor: Executor) -> tuple[NewtonState, RoundReport]:
         """Do one read of the rows, or the pass of stochastic gradients before the first."""
-        far = state.stage == _PRODUCT and _FAR[0] * abs(state.value) < state.gap < _FAR[1] * abs(state.value)
+        far = state.stage == PRODUCT and _FAR[0] * abs(state.value) < state.gap < _FAR[1] * abs(state.value)
         # The products of a step far from the optimum are of a quarter of the rows (Byrd, Chin, Neveitt, Nocedal 2011).
         only, read = self._reader.quarter(state.steps) if far else (None, 1.0)
         following = replace(state, round=state.round + 1, passes=state.passes + read)
-        if state.stage == _START:
+        if state.stage == START:
             assert self._starter is not None
             return self._begun(following, self._starter, executor)
-        kind: Kind = "product" if state.stage == _PRODUCT else "gradient"
-        theta = np.hstack([state.point, state.direction]) if kind == "product" else state.candidate
         # A read has either what judges a point or a product, never both: products are needed at accepted points alone.
-        sums = self._read(executor, self._task(kind), theta, only)
+        kind, points, follow = self._asked(state)
+        sums = self._read(executor, self._task(kind), points, only)
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            following = (self._multiplied if kind == "product" else self._judged)(following, sums)
+            following = follow(following, sums)
         return following, self._report(following, sums)
+
+    def _asked(self, state: NewtonState) -> tuple[Kind, Points, Callable[..., NewtonState]]:
+        """Return what is read, of which points, and what follows from the sums."""
+        first = bool(self._first)
+        if state.stage == PRODUCT:
+            return "product", Points(np.hstack([state.point, state.direction]), first), self._multiplied
+        if state.stage == SEARCH:
+            points = Points(np.hstack([state.point, state.step]), first, np.multiply(state.share, _SHORTER))
+            return "search", points, self._searched
+        return "gradient", Points(state.candidate, first), self._judged
 
     def _begun(
         self, following: NewtonState, starter: Solver[Any], executor: Executor
@@ -226,7 +209,7 @@ class Newton(Solver[NewtonState]):
         theta = self._rounded(self._theta_of(found.coefficients, found.intercept))
         if not np.isfinite(theta).all():
             theta = np.zeros_like(theta)
-        return replace(following, stage=_GRADIENT, candidate=theta, passes=state.passes), report
+        return replace(following, stage=GRADIENT, candidate=theta, passes=state.passes), report
 
     def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Take or shorten the step that led to the candidate; a step taken begins the next."""
@@ -240,7 +223,7 @@ class Newton(Solver[NewtonState]):
                 return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
             if not sound:
                 return replace(state, candidate=np.full_like(theta, np.nan))
-        elif not value <= state.value + _ARMIJO * state.share * float(np.vdot(state.gradient, state.step)):
+        elif not value <= state.value + _ARMIJO * state.share * self._slope(state):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
@@ -250,20 +233,35 @@ class Newton(Solver[NewtonState]):
         direction = self._preconditioned(state, residual)
         square = float(np.vdot(residual, direction))
         return replace(
-            state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
+            state, stage=PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
             square=square, first_square=square, settled=not square > 0.0,
         )  # fmt: skip
 
     def _penalty(self, theta: Array) -> float:
         return 0.5 * float(np.vdot(self._strength * theta, theta)) + self._orthants.value(theta)
 
+    def _slope(self, state: NewtonState) -> float:
+        return float(np.vdot(state.gradient, state.step))
+
     def _shortened(self, state: NewtonState) -> NewtonState:
         share = 0.5 * state.share
-        slope = -float(np.vdot(state.gradient, state.step))
         # A step whose whole promise is rounding, or so short, has nothing left to give.
-        if share < _SHORTEST or share * slope <= _ROUNDING * abs(state.value):
+        if share < _SHORTEST or -share * self._slope(state) <= ROUNDING * abs(state.value):
             return replace(state, settled=True)
+        if self._orthants.none:
+            return replace(state, stage=SEARCH)
         return replace(state, share=share, candidate=self._end(state, share))
+
+    def _searched(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
+        """Take the share of the step at which the objective is lowest; where none is low enough shorter ones follow."""
+        shares, n = state.share * _SHORTER, sums.weight_sum
+        values = sums.along / n + [self._penalty(state.point + share * state.step) for share in shares]
+        values[~(values <= state.value + _ARMIJO * shares * self._slope(state))] = np.inf
+        best = int(np.argmin(values))
+        if values[best] == np.inf:
+            return self._shortened(replace(state, share=float(shares[-1])))
+        share = float(shares[best])
+        return replace(state, stage=GRADIENT, share=share, candidate=self._end(state, share))
 
     def _value_at_zero(self) -> float:
         """Return the objective of zero weights, where it needs no read: with classes."""
@@ -293,15 +291,19 @@ class Newton(Solver[NewtonState]):
         )  # fmt: skip
         # Far from the optimum an exact step would be wasted: the quadratic model holds only near the point.
         near = square <= _FORCING**2 * state.first_square
-        return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
+        return self._stepped(following) if near or following.products >= _MOSTPRODUCTS else following
 
     def _stepped(self, state: NewtonState) -> NewtonState:
-        scale = self._scale(state.curvature)
+        scale = self._preconditioner.scale(state.curvature)
         state = replace(state, step=self._orthants.within(state.point, state.gradient, state.step, scale))
         candidate = self._end(state, 1.0)
         # A step below the rounding of the weights would be taken again and again.
         settled = np.array_equal(candidate, state.point)
-        return replace(state, stage=_GRADIENT, share=1.0, candidate=candidate, settled=settled)
+        if (
+            state.share < 1.0 and self._orthants.none
+        ):  # like the last one it is too long, more likely than not
+            return replace(state, stage=SEARCH, share=2.0, settled=settled)
+        return replace(state, stage=GRADIENT, share=1.0, candidate=candidate, settled=settled)
 
     def _end(self, state: NewtonState, share: float) -> Array:
         return self._rounded(self._orthants.moved(state.point, share * state.step))
@@ -309,26 +311,8 @@ class Newton(Solver[NewtonState]):
     def _free(self, state: NewtonState, moves: Array) -> Array:
         return self._orthants.free(state.point, state.gradient, moves)
 
-    def _scale(self, curvature: Array) -> Array:
-        """Return the diagonal of the Hessian; columns without a value have no curvature, and a residual of zero."""
-        diagonal = np.diagonal(curvature, axis1=1, axis2=2).T if self._blocks else curvature
-        scale = diagonal + self._strength
-        return np.where(scale > 0.0, scale, 1.0)
-
     def _preconditioned(self, state: NewtonState, residual: Array) -> Array:
-        """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
-        if not self._blocks:
-            return residual / self._scale(state.curvature)
-        moved = np.empty_like(residual)
-        for c, block in enumerate(state.curvature):
-            matrix = block + np.diag(self._strength[:, 0])
-            # an output without curvature, and a free intercept, would have none
-            matrix.flat[:: len(matrix) + 1] += _ROUNDING * max(float(np.trace(matrix)), 1e-300)
-            try:
-                moved[:, c] = cho_solve(cho_factor(matrix, lower=True), residual[:, c])
-            except (LinAlgError, ValueError):
-                moved[:, c] = residual[:, c] / np.maximum(np.diag(matrix), 1e-300)
-        return self._free(state, moved)
+        return self._free(state, self._preconditioner.solve(state.curvature, residual))
 
     # -- what is known of the optimum
 
@@ -349,12 +333,13 @@ class Newton(Solver[NewtonState]):
 
     def _report(self, following: NewtonState, sums: NewtonSum) -> RoundReport:
         n = float(self.problem.dataset.meta.n_rows)
-        loss = sums.loss_sum if sums.weight_sum else (following.value - self._penalty(following.point)) * n
+        judged = len(sums.curvature) > 0
+        loss = sums.loss_sum if judged else (following.value - self._penalty(following.point)) * n
         rows = float(sums.ledger.n_rows)
         report = RoundReport.of(
             sums.ledger,
             loss * rows / n,
-            sums.errors if sums.weight_sum and self.problem.target != "continuous" else None,
+            sums.errors if judged and self.problem.target != "continuous" else None,
             details={name: getattr(following, name) for name in ("stage", "steps", "products", "share")},
         )
         if following.steps:
@@ -380,7 +365,7 @@ class Newton(Solver[NewtonState]):
     def _known(self, state: NewtonState, gap: float, read: int) -> Record:
         value = state.value
         # Sums of many rows round by more than one number does.
-        rounding = max(float(np.finfo(self.problem.dtype).eps), _ROUNDING) * abs(value)
+        rounding = max(float(np.finfo(self.problem.dtype).eps), ROUNDING) * abs(value)
         return {
             "objective": value,
             "certificate": {"kind": "duality_gap", "value": max(gap, 0.0) + rounding},
@@ -391,7 +376,7 @@ class Newton(Solver[NewtonState]):
         """Return objective and gap at the balanced slopes of the point, from one more read."""
         form, n = self._form, float(self.problem.dataset.meta.n_rows)
         balance = balance_of(self.problem, form.form.dual_domain, state.up, state.down)
-        sums = self._read(executor, self._task("dual", balance), state.point)
+        sums = self._read(executor, self._task("dual", balance), Points(state.point, bool(self._first)))
         u, none = sums.image[self._first :] / (form.alpha * n), np.zeros(form.n_outputs)
         gap = state.value - form.dual(sums.conjugate_sum / n, u, none, none)
         return self._known(state, gap, sums.ledger.bytes_read)
