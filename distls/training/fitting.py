@@ -82,8 +82,8 @@ def fit(
         Parameters of the method. With `select`, lists of values are tried in all combinations.
     %(request)s
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
-        Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
-        one, else in this process.
+        Where to run; the result does not depend on it, of a method that is named. auto, the default: on the Dask client
+        that is open, if there is one, else in this process.
     client : dask.distributed.Client, optional
         The same as a client for `executor`.
     memory : MemoryBudget, optional

@@ -161,9 +161,8 @@ def train(
             began=command, ingest_seconds=ingested,
         )  # fmt: skip
         fitted = train_request(request, folder, options_of_fit)
-        found = None
-        if others and fitted.model is not None:
-            found = _tested(folder, others, scored, executor=executor, notify=notify)
+        tested = others and fitted.model is not None
+        found = _tested(folder, others, scored, executor=executor, notify=notify) if tested else None
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():
