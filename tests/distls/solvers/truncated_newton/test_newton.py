@@ -46,12 +46,10 @@ class TestElasticNet(SolverContract):
         self.fit(dataset, callbacks=[history])
         rows = [record["n_rows"] for record in history.records]
         passes = np.diff([0.0, *(record["passes"] for record in history.records)])
-        assert rows[0] == 1050  # at zero weights
-        assert set(np.round(passes, 1)) == {0.3, 1.0} or set(np.round(passes, 1)) == {0.2, 1.0}
-        for read, part in zip(rows, passes, strict=True):
-            assert read == pytest.approx(1050 * part, rel=0.2)
-        # others in the next step
-        assert len(set(rows)) > 2
+        # a gradient at zero weights, two products, the next gradient, and products near the optimum
+        quarter = sum(dataset.table.rows[[block for block in range(len(dataset)) if block // 8 % 4 == 1]])
+        assert rows[:5] == [1050, quarter, quarter, 1050, 1050]
+        assert passes[:5] == pytest.approx([rows_read / 1050 for rows_read in rows[:5]], rel=0.1)
 
 
 @pytest.mark.slow
