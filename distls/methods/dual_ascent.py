@@ -5,6 +5,7 @@ from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BY_ROWS,
     CLASS_WEIGHT,
+    DUAL_PENALTY,
     INIT,
     INTERCEPT_SCALING,
     PRUNE,
@@ -16,7 +17,7 @@ from distls.methods.parameters import (
     number,
     strengths,
 )
-from distls.methods.requirements import loss_with, penalty_with
+from distls.methods.requirements import loss_with
 
 _BY_ROWS = BY_ROWS.replace("of classes", "of classes and sets of labels")
 
@@ -33,8 +34,7 @@ DUAL_ASCENT_METHODS = (
                 "softmax (log), crammer_singer (hinge), ovr_log, ovr_hinge, ovr_squared_hinge (squared_hinge) or "
                 "squared; default: softmax for classes, else squared. Two classes are one binary problem",
             ),
-            Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
-            Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
+            *DUAL_PENALTY,
             *strengths(
                 1e-5,
                 number(above=0.0),

@@ -5,6 +5,7 @@ from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BY_ROWS,
     CLASS_WEIGHT,
+    DUAL_PENALTY,
     INIT,
     INTERCEPT_SCALING,
     LANES_READ,
@@ -15,7 +16,7 @@ from distls.methods.parameters import (
     one_of,
     strengths,
 )
-from distls.methods.requirements import loss_with, penalty_with
+from distls.methods.requirements import loss_with
 
 TRUNCATED_NEWTON_METHODS = (
     Method(
@@ -32,8 +33,7 @@ TRUNCATED_NEWTON_METHODS = (
                 "softmax (log), ovr_log, ovr_squared_hinge (squared_hinge) or squared; default: softmax for classes, "
                 "ovr_log for sets of labels, else squared. Two classes are one binary problem",
             ),
-            Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
-            Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
+            *DUAL_PENALTY,
             *strengths(
                 1e-5,
                 number(above=0.0),
