@@ -14,6 +14,9 @@ from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.workers.losses.loss_registry import loss_named, losses_with
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.truncated_newton.newton_task import NewtonTask, Points
 from reference.dual_ascent import Primal
 
 EXACT = {"alpha": 0.1, "dtype": "float64"}
@@ -279,3 +282,34 @@ def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):
     again = resume(tmp_path / "run").record
     assert (again["objective"], again["certificate"]) == (whole["objective"], whole["certificate"])
     assert whole["best"]["misses"] > 0
+
+
+def test_a_step_that_is_too_long_is_searched_along_in_one_read(tmp_path):
+    """One weight, started far from zero, its optimum: Newton's step goes past it to a higher objective."""
+    far = write_dataset(tmp_path / "far", np.ones((41, 1), np.float32), np.array([0] + [1] * 40, np.int32))
+    data = write_dataset(tmp_path / "d", np.ones((20, 1), np.float32), np.array([0, 1] * 10, np.int32))
+    params, history = {**EXACT, "alpha": 1e-6, "loss": "ovr_log", "fit_intercept": False}, History()
+    begun = fit("newton", far, tmp_path / "run", params=params, rtol=1e-9).model
+    result = fit(
+        "newton", data, params={**params, "init": str(tmp_path / "run")}, rtol=1e-12, callbacks=[history]
+    )
+    stages = [record["details"]["stage"] for record in history.records]
+    assert abs(begun.weights[0, 0]) > 3
+    assert stages[:4] == ["product", "gradient", "search", "gradient"]
+    values = [record["objective_estimate"] for record in history.records]
+    assert values[3] == values[2] > values[4]  # the first search, and the point that it found
+    assert result.model.weights[0, 0] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_search_has_the_losses_of_every_length(tmp_path):
+    x, y, s = rows_with_mistakes(3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=20, n_classes=3, sample_weight=s)
+    rng = np.random.default_rng(5)
+    point, step = rng.standard_normal((2, x.shape[1], 3))
+    task = NewtonTask(DatasetRef.of(data), "softmax", 3, None, "search")
+    sums = task(
+        Points(np.hstack([point, step]), False, np.array([1.0, 0.25])), Lane(0, tuple(range(len(data))))
+    )
+    for length, found in zip((1.0, 0.25), sums.along, strict=True):
+        z = x.astype(float) @ (point + length * step)
+        assert found == pytest.approx(s @ loss_named("softmax").values(z, y), rel=1e-12)
