@@ -72,7 +72,7 @@ class DualProblem:
         loss, l1 = loss_named(problem.loss), problem.l1_ratio
         if l1 == 1.0:
             raise ParameterError(
-                "l1_ratio=1: sdca needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
+                "l1_ratio=1: a dual point needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
             )
         intercept_square, scaling = 0.0, problem.intercept_scaling
         if problem.fit_intercept:

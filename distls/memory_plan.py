@@ -66,6 +66,7 @@ class Plan(Shown):
     seconds_per_pass: float | None = None
     overhead_seconds: float | None = None  # to start, and to compile or load the kernels
     idle: str | None = None  # which threads have no lane, and why
+    chosen: str | None = None  # the method, and why, where none was named
 
     @property
     def times_read(self) -> int:
@@ -85,6 +86,7 @@ class Plan(Shown):
         parts = ", ".join(f"{name} {human(size)}" for name, size in self.worker_parts.items() if size)
         rounds, lanes = counted(self.rounds_per_pass, "round"), counted(self.lanes, "lane")
         found = [
+            *([] if self.chosen is None else [Fact("method", self.chosen)]),
             Fact("memory a worker", f"{human(self.worker_bytes)} of {human(self.worker_limit)}: {parts}"),
             Fact("memory, driver", self.driver_bytes, human),
             Fact("cached", f"{100 * self.cached_fraction:.0f} % of the data in the workers' memory"),

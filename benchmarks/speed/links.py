@@ -16,7 +16,9 @@ all is formed in the fixed tree, and the bits are compared. Ways:
 The bytes are those of the links' counters, for each direction; memory is the growth of the driver's peak.
 
 `--fits` trains on as many rows whatever the workers, and on as many for each of them, with a lane for each, and sets
-what a round moves over the links, the difference of a longer fit and a shorter one, beside what `distls plan` says.
+what a round moves over the links, the difference of a longer fit and a shorter one, beside what the model of traffic
+has for the values that were really sent and returned (`network.py::traffic_of`), and what `distls plan` says. Seconds
+beside those of the plan without the work, which so many processes on one machine take from each other.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -42,9 +45,11 @@ from distributed import Client
 from benchmarks.faults.hosts import SCHEDULER, Hosts
 from distls.execution.dask import dask_executor
 from distls.execution.dask.dask_executor import DaskExecutor
+from distls.execution.dask.reduction_tasks import Size
 from distls.execution.dask.remote_cluster import connect
+from distls.execution.executor import group_items
 from distls.execution.memory_budget import MIB
-from distls.execution.network import merge_levels
+from distls.execution.network import count_nodes, fan_of, joined, merge_levels, traffic_of
 from distls.execution.serial import SerialExecutor
 from distls.planning.cluster_plan import ClusterPlan, plan
 from distls.synthetic.generation import generate
@@ -210,17 +215,54 @@ PARAMS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+class Modelled:
+    """Adds up, reduction by reduction, the bytes that the model has for what is really sent and returned."""
+
+    def __init__(self, executor: DaskExecutor) -> None:
+        self._reduce, self._workers = executor.reduce, executor.slots
+        self.bytes = {"driver out": 0, "driver in": 0, "workers in": [0] * self._workers}
+        executor.reduce = self  # type: ignore[method-assign]
+
+    def __call__(self, function: Any, items: Any, *, merge: Any, shared: Any = None) -> Any:
+        """Reduce as the executor does."""
+        sent = sum(Size.of(shared))
+        found = self._reduce(function, items, merge=merge, shared=shared)
+        size, count = sum(Size.of(found)), len(items)
+        traffic = traffic_of(sent, size, lanes=count, workers=self._workers, threads=1)
+        self.bytes["driver out"] += traffic.sent
+        self.bytes["driver in"] += traffic.returned
+        for number, got in enumerate(self._received(sent, size, count, merged=bool(traffic.merges))):
+            self.bytes["workers in"][number] += got
+        return found
+
+    def _received(self, sent: int, size: int, count: int, *, merged: bool) -> Iterator[int]:
+        """Yield what each worker receives: what is shared, and the results of others that it merges."""
+        groups = group_items(count, [str(worker) for worker in range(self._workers)])
+        got = Counter({place: sent for *_, place in groups})
+        for level in merge_levels(groups, fan_of(size), count) if merged else ():
+            for some in level:
+                elsewhere = [part for part in some if part[2] != joined(some)[2]]
+                got[joined(some)[2]] += size * sum(count_nodes(part, count) for part in elsewhere)
+        yield from (got[str(worker)] for worker in range(self._workers))
+
+
 def train(method: str, data: str, workers: int, rounds: int, out: Path) -> None:
-    """Train some rounds as the driver; write how many there were, their seconds, and what the plan says."""
+    """Train some rounds as the driver; write how many there were, their seconds, and what plan and model say."""
     executor = connect(SCHEDULER)
     executor.client.wait_for_workers(workers, timeout=SECONDS)
+    modelled = Modelled(executor)
     given: dict[str, Any] = {"params": {**PARAMS.get(method, {}), "lanes": workers}}
     history, said = History(), plan(method, data, **given, cluster=f"{workers}x1", rate=1e8)
     assert isinstance(said, ClusterPlan)
     passes = rounds / said.plan.rounds_per_pass
     fit(method, data, **given, passes=passes, eval_every=10**6, executor=executor, callbacks=[history])
     seconds = [record["seconds"] for record in history.records]
-    made = {"rounds": len(seconds), "seconds": float(np.median(np.diff(seconds))), "plan": said.round_bytes}
+    made = {
+        "rounds": len(seconds),
+        "seconds": float(np.median(np.diff(seconds))),
+        "plan": {**said.round_bytes, "seconds": sum(said.round_parts.values())},
+        "model": modelled.bytes,
+    }
     out.write_text(json.dumps(made))
     executor.close()
 
@@ -231,16 +273,29 @@ def compare_fit(hosts: Hosts, method: str, data: Path) -> dict[str, Any]:
     (first, before), (last, after) = runs
     more, driver = last["rounds"] - first["rounds"], hosts.others[0]
     moved = {host: (after[host] - before[host]) / (more * MIB) for host in after}
-    said = {name: value / MIB for name, value in last["plan"].items()}
-    workers = sum(moved[host][1] for host in hosts.workers)
+    said, model = (
+        last["plan"],
+        {
+            name: (np.array(value) - first["model"][name]) / (more * MIB)
+            for name, value in last["model"].items()
+        },
+    )
+    # Which worker has which place is the scheduler's to say: links are compared in the order of their bytes.
+    got, expected = sorted(float(moved[host][1]) for host in hosts.workers), np.sort(model["workers in"])
     return {
         "method": method,
         "rounds": more,
-        "seconds": last["seconds"],
-        "driver out": [float(moved[driver][0]), said["sent"]],
-        "driver in": [float(moved[driver][1]), said["returned"]],
-        "workers in": [float(workers), said["sent"] + said["fetched"] + said["merged"]],
-        "busiest worker": float(max(max(moved[host]) for host in hosts.workers)),
+        "seconds": [last["seconds"], said["seconds"]],
+        "driver out": [float(moved[driver][0]), float(model["driver out"]), said["sent"] / MIB],
+        "driver in": [float(moved[driver][1]), float(model["driver in"]), said["returned"] / MIB],
+        "workers in": [
+            sum(got),
+            float(expected.sum()),
+            (said["fetched"] + said["merged"] + said["sent"]) / MIB,
+        ],
+        "busiest worker in": [got[-1], float(expected[-1])],
+        # of any link, as a part of the busiest
+        "furthest": float(np.abs(np.array(got) - expected).max() / max(expected[-1], 1e-9)),
     }
 
 

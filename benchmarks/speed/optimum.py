@@ -3,6 +3,7 @@
     pip install '.[bench]' liblinear-official && pip install --no-deps snapml
     [DISTLS_DATA=FOLDER] python -m benchmarks.speed.optimum [--directory FOLDER] [--rows N] [--out FILE]
         [--sets rcv1-4,kddcup99,covtype] [--part log,squared_hinge,hinge,multi,many,lanes] [--alphas 1e-4:1e-5:1e-6]
+        [--limit SECONDS] [--minutes M]
 
 Two classes: class 1 of generated `rcv1-4` against the rest, normal connections of kddcup99 against attacks (494,021
 rows), class 2 of Covertype against the rest (its first 20,000 rows), the last two with columns of unit spread. `log`,
@@ -11,9 +12,11 @@ beside scikit-learn's lbfgs, on `rcv1-4`; `many`: the same on `rcv1-53`. `lanes`
 
 Seconds of distls are those of the whole command ``distls fit METHOD DATA RUN --rtol TARGET`` with the loss, alpha, no
 intercept and at most 300 passes: start, reading, certificates and the written model are among them; kernels are
-compiled before. It ends with a proof, or the row says `missed`.
+compiled before. It ends with a proof, or the row says `missed`. Rows of `newton` have the reads that were `shortened`:
+of points whose objective was too high, so that the step to them was halved.
 Those of the others are the call that fits arrays in memory, without reading or a proof, at the loosest tolerance whose
 objective is good enough; a fit of more than ``--limit`` seconds is the last of its program. Snap ML has two threads.
+After ``--minutes`` no comparison is begun; at the end all that were are printed as a table.
 Objectives are mean loss plus alpha/2 |w|^2, without an intercept; the excess is that over the optimum, which a fit of
 distls in float64 bounds, relative to it.
 """
@@ -23,6 +26,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -30,6 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +73,21 @@ class Report:
 
     def __init__(self, out: str | None) -> None:
         self._out, self.rows = out, []  # type: tuple[str | None, list[dict[str, Any]]]
+
+    def table(self) -> Iterator[str]:
+        """Yield the lines of a table: seconds, and passes of distls, to each target, by problem and program."""
+        places: dict[tuple[str, ...], dict[str, dict[float, str]]] = {}
+        for row in (each for each in self.rows if "loss" in each):
+            systems = places.setdefault((row["set"], row["loss"], f"{row['alpha']:g}"), {})
+            passes = f" ({row['passes']:g} passes)" if "passes" in row else ""
+            text = "-" if row.get("missed") else f"{row['seconds']:.2f}{passes}"
+            systems.setdefault(row["system"].partition(",")[0], {})[row["target"]] = text
+        targets = " | ".join(f"s to {target:g}" for target in TARGETS)
+        yield f"| set, loss, alpha | program | {targets} |"
+        yield "| --- | --- |" + " --- |" * len(TARGETS)
+        for place, systems in places.items():
+            for system, found in systems.items():
+                yield f"| {', '.join(place)} | {system} | {' | '.join(found.get(t, '-') for t in TARGETS)} |"
 
     def add(self, **row: Any) -> None:
         """Print and keep a row."""
@@ -179,7 +199,18 @@ def whole_fit(method: str, path: Path, params: dict[str, Any], rtol: float) -> d
     record = distls.info(run)
     gap = record["certificate"]["relative"]
     found = {"seconds": seconds, "passes": record["passes"], "objective": record["objective"], "proven": gap}
+    if method == "newton":
+        found["shortened"] = _shortened(run)
     return found | ({"missed": True} if gap > rtol else {})
+
+
+def _shortened(run: Path) -> int:
+    """Return how many reads of a run of `newton` were followed by a shorter step to read again."""
+    rounds = map(json.loads, (run / "events.jsonl").read_text().splitlines())
+    told = [each["details"] for each in rounds if (each.get("details") or {}).get("steps")]
+    return sum(
+        each["stage"] == "search" or (each["stage"] == "gradient" and each["share"] < 1.0) for each in told
+    )
 
 
 def compare(
@@ -245,7 +276,7 @@ def two_classes(name: str, folder: Path, rows: int) -> tuple[Path, Path]:
     """Return a set of two classes, and the same in small partitions."""
     if name == "rcv1-4":
         return prepared(folder, rows)[1:]
-    whole, small = folder / name, folder / f"{name}-small"
+    whole, small = folder / f"{name}-{rows}", folder / f"{name}-{rows}-small"
     if not small.exists():
         x, y = rows_of(name, Path(os.environ["DISTLS_DATA"]), folder, rows)
         distls.ingest(x, str(whole), y=y.astype(int))
@@ -273,25 +304,38 @@ def main() -> None:
     parser.add_argument("--alphas", default=":".join(map(str, ALPHAS)))
     parser.add_argument("--losses", default="crammer_singer,softmax", help="of `multi` and `many`")
     parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no comparison is begun after these")
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, parts, report = Path(given.directory), given.part.split(","), Report(given.out)
     if unknown := set(parts) - {*LOSSES, "multi", "many", "lanes"}:
         parser.error(f"no part named {', '.join(sorted(unknown))}")
     folder.mkdir(parents=True, exist_ok=True)
+    last = time.monotonic() + 60.0 * given.minutes
+    for compared in _comparisons(report, folder, parts, given):
+        if time.monotonic() > last:
+            print("the minutes are over: what follows was not compared", flush=True)
+            break
+        compared()
+    print("\n".join(report.table()))
+
+
+def _comparisons(
+    report: Report, folder: Path, parts: list[str], given: argparse.Namespace
+) -> Iterator[Callable[[], None]]:
+    """Yield what is to be compared, each part to be called, the first strength of every set before the second."""
     names = [name for name in given.sets.split(",") if not SETS[name] or "DISTLS_DATA" in os.environ]
     for alpha in map(float, given.alphas.split(":")):
         for name in names:
             whole, small = two_classes(name, folder, given.rows)
             for loss in (loss for loss in LOSSES if loss in parts):
-                compare(report, name, whole, loss, alpha, given.limit, rtol=1e-8)
+                yield partial(compare, report, name, whole, loss, alpha, given.limit, 1e-8)
             if "lanes" in parts:
-                by_lanes(report, name, small, alpha)
+                yield partial(by_lanes, report, name, small, alpha)
         for part, name, rtol in (("multi", "rcv1-4", 1e-8), ("many", "rcv1-53", 1e-5)):
             for loss in given.losses.split(",") if part in parts else ():
-                compare(
-                    report, name, several_classes(name, folder, given.rows), loss, alpha, given.limit, rtol
-                )
+                path = several_classes(name, folder, given.rows)
+                yield partial(compare, report, name, path, loss, alpha, given.limit, rtol)
 
 
 if __name__ == "__main__":

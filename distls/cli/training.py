@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,27 +150,16 @@ def plan(
         raise ParameterError(f"--{option} needs --cluster, such as --cluster 100x8")
     else:
         made = real = plan_fit(method, dataset, cluster=cluster_of(options, debug), **common)
-        lines = [*_reason_lines(method, dataset, common), *plan_lines(real)]
+        lines = plan_lines(real)
     if as_json:
         print_json(made.to_json())
     else:
         show(lines)
 
 
-def _reason_lines(method: str, dataset: Place, asked: dict[str, Any]) -> list[str]:
-    """Return which method is recommended and why, if none was asked for."""
-    from distls.methods.recommendation import AUTO, recommended
-    from distls.storage.dataset.dataset import open_dataset
-
-    if method != AUTO:
-        return []
-    found = recommended(open_dataset(dataset), asked["params"], limited=asked["passes"] is not None)
-    return [f"method             {found.method}: {found.reason}"]
-
-
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `plan_cluster`; refuse options that describe actual workers."""
-    from distls.planning.cluster_plan import Cluster
+    from distls.execution.round_seconds import Cluster
 
     context = click.get_current_context()
     for name in options:
@@ -214,8 +204,10 @@ def fit(
     """
     from distls.cli.reporting import check_page
     from distls.methods.method_registry import parse_values
+    from distls.planning.fit_plan import workers_of
     from distls.solvers.status import Status
     from distls.training.configuration import FitRequest
+    from distls.training.exact_method import choosing
     from distls.training.fitting import train
     from distls.training.run_folder import Run
     from distls.training.setting_fit import FitOptions
@@ -225,7 +217,8 @@ def fit(
     # fail on anything that metadata can rule out before a cluster is started
     params = parse_values(pairs)
     params |= started_from(init, "init" in params)
-    request = FitRequest.of(method, dataset, params=params, **options)
+    choose = choosing(partial(workers_of, cluster, dataset), options)
+    request = FitRequest.of(method, dataset, params=params, choose=choose, **options)
     Run.check_new(run)
     if page is not None:
         check_page(page)

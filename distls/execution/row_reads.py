@@ -36,10 +36,23 @@ def reading_lanes(dataset: Dataset, parallelism: int | None = None) -> list[Lane
     return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
 
 
-async def rows_reduced(dataset: Dataset, shared: Any, task: Task, lanes: Sequence[Lane] | None = None) -> Any:
-    """Reduce a task over all rows of a data set and check that each came exactly once, as a part of a fit."""
-    total = await reduced(task, lanes or reading_lanes(dataset), merge=task.merge, shared=shared)
-    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+async def rows_reduced(
+    dataset: Dataset,
+    shared: Any,
+    task: Task,
+    lanes: Sequence[Lane] | None = None,
+    only: Sequence[int] | None = None,
+) -> Any:
+    """Reduce a task over all rows of a data set, or of some partitions, as a part of a fit.
+
+    It is checked that each came exactly once.
+    """
+    work, n_rows = lanes or reading_lanes(dataset), dataset.meta.n_rows
+    if only is not None:
+        chosen, n_rows = frozenset(only), int(dataset.table.rows[list(only)].sum())
+        work = [Lane(lane.index, tuple(block for block in lane.blocks if block in chosen)) for lane in work]
+    total = await reduced(task, work, merge=task.merge, shared=shared)
+    total.ledger.check_cover(range(len(dataset)) if only is None else only, n_rows)
     return total
 
 

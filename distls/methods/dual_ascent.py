@@ -5,11 +5,12 @@ from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BY_ROWS,
     CLASS_WEIGHT,
+    DUAL_PENALTY,
     INIT,
     INTERCEPT_SCALING,
+    PRUNE,
     SHUFFLE,
     STANDARDIZE,
-    boolean,
     dtype,
     fit_intercept,
     integer,
@@ -17,7 +18,7 @@ from distls.methods.parameters import (
     number,
     strengths,
 )
-from distls.methods.requirements import loss_with, penalty_with
+from distls.methods.requirements import loss_with
 
 _BY_ROWS = BY_ROWS.replace("of classes", "of classes and sets of labels")
 
@@ -34,8 +35,7 @@ DUAL_ASCENT_METHODS = (
                 "softmax (log), crammer_singer (hinge), ovr_log, ovr_hinge, ovr_squared_hinge (squared_hinge) or "
                 "squared; default: softmax for classes, else squared. Two classes are one binary problem",
             ),
-            Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
-            Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
+            *DUAL_PENALTY,
             *strengths(
                 1e-5,
                 number(above=0.0),
@@ -43,13 +43,7 @@ DUAL_ASCENT_METHODS = (
                 "numbers of a fifth of it and of 2, or twice a column's mean square if that is more",
                 "from the duals of the one before",
             ),
-            Parameter(
-                "prune",
-                None,
-                boolean,
-                "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; "
-                "default: none is left out",
-            ),
+            PRUNE,
             fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,
             CLASS_WEIGHT,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distls.methods.method import Parameter
+from distls.methods.requirements import penalty_with
 
 # Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
 _MOST_POWERS = 12
@@ -186,6 +187,20 @@ FOLDS = Parameter(
     None,
     integer(2, 1000),
     "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation",
+)
+
+# Of methods that prove the optimum by a dual point.
+DUAL_PENALTY = (
+    Parameter("penalty", "l2", penalty_with(dual=True), "l2 or elasticnet"),
+    Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
+)
+
+PRUNE = Parameter(
+    "prune",
+    None,
+    boolean,
+    "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; default: none is "
+    "left out",
 )
 
 

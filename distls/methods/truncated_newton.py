@@ -5,9 +5,11 @@ from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
     BY_ROWS,
     CLASS_WEIGHT,
+    DUAL_PENALTY,
     INIT,
     INTERCEPT_SCALING,
     LANES_READ,
+    PRUNE,
     STANDARDIZE,
     dtype,
     fit_intercept,
@@ -20,7 +22,8 @@ from distls.methods.requirements import loss_with
 TRUNCATED_NEWTON_METHODS = (
     Method(
         name="newton",
-        summary="the optimum, proven by a duality gap: smooth losses with l2, by reads that are alike on any cluster",
+        summary="the optimum, proven by a duality gap: smooth losses with l2 or elastic net, by reads that "
+        "are alike on any cluster",
         paper="Lin, Weng, Keerthi 2008, Trust Region Newton Method for Logistic Regression; Agarwal, Chapelle, Dudik, "
         "Langford 2014, A Reliable Effective Terascale Linear Learning System",
         parameters=(
@@ -31,17 +34,20 @@ TRUNCATED_NEWTON_METHODS = (
                 "softmax (log), ovr_log, ovr_squared_hinge (squared_hinge) or squared; default: softmax for classes, "
                 "ovr_log for sets of labels, else squared. Two classes are one binary problem",
             ),
+            *DUAL_PENALTY,
             *strengths(
                 1e-5,
                 number(above=0.0),
-                f"strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
+                f"strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn{BY_ROWS}",
                 "from the weights of the one before",
             ),
+            PRUNE,
             Parameter(
                 "start",
                 None,
                 one_of("sgd", "zero"),
-                "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features, else zero",
+                "sgd: one pass of stochastic gradients first; default: sgd with more than 1,000 features and l2, "
+                "else zero",
             ),
             fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,
@@ -60,6 +66,6 @@ TRUNCATED_NEWTON_METHODS = (
         path=True,
         in_memory=True,
         alpha_by_rows=("class",),
-        version=2,  # folds of few rows are compared to another tolerance
+        version=3,  # products of early steps are those of a quarter of the rows, long steps are searched along
     ),
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,12 +18,19 @@ from numpy.typing import NDArray
 from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
 from distls.execution.network import Traffic, traffic_of
+from distls.execution.round_seconds import (
+    SCHEDULER_BYTES,
+    SCHEDULER_TASK_BYTES,
+    SCHEDULER_WORKER_BYTES,
+    Cluster,
+    exchange_seconds,
+)
 from distls.facts import Shown
 from distls.long_calls import parsed, worker_bytes
 from distls.memory_plan import Plan
 from distls.methods.method_registry import method_named
 from distls.methods.recommendation import AUTO
-from distls.planning.fit_plan import blocks_of, one_thread_seconds, plan_fit, planned
+from distls.planning.fit_plan import Asked, blocks_of, one_thread_seconds, plan_fit, planned
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, ShardTable
@@ -33,20 +40,6 @@ from distls.training.configuration import Setting
 
 # Memory of each thread of a cluster that is not there.
 _THREAD_BYTES = 4 * 2**30
-# A worker serves a value to at most this many others at once (Dask's `worker.connections.incoming`); the rest ask again
-# and find more holders.
-_SERVED_AT_ONCE = 10
-# Sequential messages of one task: from driver to worker through the scheduler, and back.
-_HOPS = 4
-
-# Measured: see docs/scale.md.
-TASK_SECONDS = 2e-3
-LANE_SECONDS = 2e-4
-MERGE_RATE = 1e9
-SCHEDULER_BYTES = 175 * MIB
-SCHEDULER_WORKER_BYTES = MIB
-SCHEDULER_TASK_BYTES = 2**15
-
 _ADVICE = {
     "store": "every worker reads its share over its own link: workers with more cache, or more of them",
     "send": "the weights reach the workers one after the other: a faster network, or longer rounds",
@@ -54,26 +47,6 @@ _ADVICE = {
     "merge": "results are merged pair by pair on the way to the driver: a faster network, or longer rounds",
     "schedule": "each task costs the scheduler two milliseconds: fewer lanes, or longer rounds",
 }
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Identical machines with one worker each, the driver's among them."""
-
-    workers: int
-    threads: int  # Of each worker
-    bandwidth: float  # Bytes a second of each machine's link, each way
-    latency: float  # Seconds from one to another
-
-    @classmethod
-    def of(cls, shape: tuple[int, int], bandwidth: float | None, latency: float | None) -> Self:
-        """Return the cluster of so many workers and threads, of links of 10 Gbit/s and 1 ms unless told."""
-        return cls(*shape, bandwidth or parse_bandwidth("10Gbit"), latency or parse_seconds("1ms"))
-
-    @property
-    def slots(self) -> int:
-        """Threads of all."""
-        return self.workers * self.threads
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,15 +161,16 @@ def plan_cluster(
     `rate` is the stored bytes that one thread reads, decodes and learns from in a second; by default a probe of one
     partition in this process measures it, if `probe`.
     """
-    if method == AUTO:
-        raise ParameterError("a plan for a cluster is of one method; name it, such as sgd")
-    given, chosen = open_dataset(dataset), method_named(method)
+    given = open_dataset(dataset)
     data = given if stored_bytes is None else resized(given, stored_bytes)
-    setting = Setting.of(chosen, params or {}, data, seed, parallelism)
+    asked = {"workers": lambda: cluster, "parallelism": parallelism, "limited": passes is not None}
+    named = Asked.of(method, params or {}, data, **asked)
+    chosen = named.method
+    setting = Setting.of(chosen, named.params, data, seed, parallelism)
     limit = memory_limit or _THREAD_BYTES * cluster.threads
     budget = MemoryBudget(limit, cluster.workers, cluster.threads, compiles=True)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
-    plan = planned(setting, solver.plan, passes, cluster.slots)
+    plan = named.told(planned(setting, solver.plan, passes, cluster.slots))
     if rate is None and probe:
         # lanes were chosen for the large data, the probe runs on the given ones
         lanes = {p.name: p.default for p in chosen.parameters if p.name == "lanes"}
@@ -215,7 +189,9 @@ def _predict(plan: Plan, cluster: Cluster, size: tuple[int, int], rate: float | 
         workers=cluster.workers,
         threads=cluster.threads,
     )
-    parts, limit = _exchange(plan, cluster, traffic), None
+    of_round = {"lanes": plan.lanes, "shared_bytes": plan.shared_bytes, "result_bytes": plan.result_bytes}
+    one, limit = exchange_seconds(cluster, traffic, **of_round), None
+    parts = {name: plan.reductions * seconds for name, seconds in one.items()}
     if rate is not None:
         computing, reading = _work(plan, cluster, traffic, rate)
         parts = {"work": max(computing, reading), **parts}
@@ -253,33 +229,6 @@ def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[
     """Return the seconds of work of a round's threads, and of reading over the busiest worker's link."""
     a_task = -(-plan.lanes // traffic.tasks) / plan.lanes * _read_bytes(plan)
     return a_task / rate, a_task * -(-traffic.tasks // cluster.workers) / cluster.bandwidth
-
-
-def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
-    """Return the seconds of a round's reductions without the work."""
-    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic, cluster)
-    # What the driver merges has been returned; a worker fetches it first.
-    merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)
-    tasks = traffic.tasks + traffic.merges
-    one = {
-        "send": sent,
-        "return": traffic.returned / cluster.bandwidth,
-        "merge": traffic.steps * plan.result_bytes * merge,
-        "schedule": tasks * TASK_SECONDS + plan.lanes * LANE_SECONDS + _HOPS * cluster.latency,
-    }
-    return {name: plan.reductions * seconds for name, seconds in one.items()}
-
-
-def _fetch_seconds(size: int, traffic: Traffic, cluster: Cluster) -> float:
-    """Return the seconds until all workers have a value, which each of them then serves too."""
-    holders, left, seconds = 1, traffic.fetches, 0.0
-    while left > 0:
-        each = min(-(-left // holders), _SERVED_AT_ONCE)
-        # slices come from as many holders side by side, over one link to each worker
-        seconds += max(each / traffic.slices, 1) * size / cluster.bandwidth + 2 * cluster.latency
-        left -= holders * each
-        holders += holders * each
-    return seconds
 
 
 def _advice(limit: str | None, plan: Plan) -> str | None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from distls.clock import began
 from distls.execution import ClusterOptions, open_executor
@@ -12,13 +12,15 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES
 from distls.facts import counted
 from distls.memory_plan import Plan
+from distls.methods.method import Method
 from distls.methods.method_registry import expand_grid, method_named
-from distls.methods.recommendation import AUTO, recommended
+from distls.methods.recommendation import AUTO
 from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import Setting
+from distls.training.exact_method import chosen_for
 from distls.training.memory_search import are_compared_here
 from distls.training.regularization_path import has_path, number_of_fits
 from distls.workers.runtime.rng import Purpose, rng
@@ -39,24 +41,42 @@ def plan_fit(
 
     Raises MemoryPlanError, with numbers and remedies, if it cannot fit.
     """
-    data, alike = open_dataset(dataset), 1
-    if method == AUTO:
-        found = recommended(data, params, limited=passes is not None)
-        # settings differ in the loss, which needs the same memory
-        grid = expand_grid(found.params)
-        method, params, alike = found.method, grid[0], len(grid)
-    chosen = method_named(method)
-    budget = _budget((cluster or ClusterOptions()).for_data(float(data.decoded_bytes.sum())))
-    setting = Setting.of(chosen, params or {}, data, seed, parallelism)
+    data = open_dataset(dataset)
+    budget = workers_of(cluster or ClusterOptions(), data)
+    asked = {"workers": lambda: budget, "parallelism": parallelism, "limited": passes is not None}
+    named = Asked.of(method, params or {}, data, **asked)
+    setting = Setting.of(named.method, named.params, data, seed, parallelism)
     slots = budget.workers * budget.threads
     at_once = fits_at_once([setting] * _fits(setting), slots, budget)
     solver = setting.solver(slots=slots, memory=budget if at_once == 1 else budget_of(budget, slots, at_once))
-    plan = planned(setting, solver.plan, passes, slots)
-    plan = replace(plan, fits=1 + alike * (plan.fits - 1))
+    plan = named.told(planned(setting, solver.plan, passes, slots))
     if not probe:
         return plan
     seconds, overhead = one_thread_seconds(solver, data, seed)
     return replace(plan, seconds_per_pass=seconds / min(slots, len(solver.lanes)), overhead_seconds=overhead)
+
+
+class Asked(NamedTuple):
+    """The method that is planned, chosen where none was named."""
+
+    method: Method
+    params: Mapping[str, Any]
+    alike: int = 1  # settings that differ in the loss, which needs the same memory
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, method: str, params: Mapping[str, Any], data: Dataset, **asked: Any) -> Self:
+        """Return the method and its parameters; `asked` are those of `chosen_for`."""
+        if method != AUTO:
+            return cls(method_named(method), params)
+        found = chosen_for(data, params, **asked)
+        grid = expand_grid(found.params)
+        return cls(method_named(found.method), grid[0], len(grid), found.reason)
+
+    def told(self, plan: Plan) -> Plan:
+        """Return the plan with the method, if it was chosen, and the fits of all settings."""
+        chosen = None if self.reason is None else f"{self.method.name}: {self.reason}"
+        return replace(plan, fits=1 + self.alike * (plan.fits - 1), chosen=chosen)
 
 
 def planned(setting: Setting, plan: Plan, passes: float | None, slots: int) -> Plan:
@@ -122,8 +142,10 @@ def _fewest(asked: float | None, own: float | None) -> float | None:
     return min(given, default=None)
 
 
-def _budget(options: ClusterOptions) -> MemoryBudget:
-    """Return the memory of the workers, from the options or from the running cluster."""
+def workers_of(asked: ClusterOptions, dataset: str | Place | Dataset) -> MemoryBudget:
+    """Return the workers that a data set is trained on, from options or the running cluster."""
+    data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+    options = asked.for_data(float(data.decoded_bytes.sum()))
     if options.scheduler is None:
         return options.budget()
     executor, budget = open_executor(options)

@@ -1,6 +1,6 @@
 """Reads of row partitions that are reduced to `BlockSums`, and the report of such a round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from distls.execution.executor import Executor
@@ -59,13 +59,32 @@ class BlockReader:
         """The items of a read of all rows."""
         return [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
 
+    def quarter(self, turn: int) -> tuple[list[int] | None, float]:
+        """Return a fourth of the partitions, others in each turn, and which share of the bytes they are.
+
+        It does not depend on the lanes that were asked for. Of few partitions it is None, for all of them.
+        """
+        sizes = self.problem.dataset.stored_bytes
+        # as they are dealt by default, so that each lane has its part
+        lanes = lane_count(None, len(sizes), self.problem.parallelism)
+        if len(sizes) < 4 * lanes:
+            return None, 1.0
+        blocks = [block for block in range(len(sizes)) if block // lanes % 4 == turn % 4]
+        return blocks, float(sizes[blocks].sum() / sizes.sum())
+
     def reduce(
-        self, executor: Executor, task: Task, shared: Any, *, rebuild: Callable[[], None] | None = None
+        self,
+        executor: Executor,
+        task: Task,
+        shared: Any,
+        *,
+        rebuild: Callable[[], None] | None = None,
+        only: Sequence[int] | None = None,
     ) -> BlockSums:
-        """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
+        """Do one read of the data, or of some partitions; of lost predictions `rebuild` them and read again."""
         try:
             # Every lane returns its own sums, merged in the order of lanes: bitwise identical with any executor.
-            result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, self.work)
+            result: BlockSums = reduce_rows(executor, self.problem.dataset, shared, task, self.work, only)
         except StateLostError:
             if rebuild is None:
                 raise

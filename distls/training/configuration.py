@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,7 +16,8 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
-from distls.methods.recommendation import AUTO, recommended
+from distls.methods.parameters import BLOCK_SIZE
+from distls.methods.recommendation import AUTO, Recommendation, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
 from distls.solvers.solver import Solver, State, solver_factory
@@ -117,9 +119,13 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         dataset: Source,
         *,
         params: Mapping[str, Any] | None = None,
+        choose: Callable[..., Recommendation] = recommended,
         **asked: Unpack[Options],
     ) -> FitRequest:
-        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
+        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`.
+
+        `choose` takes what `recommended` takes, and returns the method where none is named.
+        """
         given: Request[Source] = Request(**{name: plain(value) for name, value in asked.items()})
         given.check_bounds()
         data = _opened(dataset)
@@ -128,7 +134,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         if method == AUTO:
             limited = any(option.is_limit for option in given.asked)
             seen = data if (params or {}).get("alpha") is not None else suited(data)
-            found = recommended(seen, params, judged=given.select is not None, limited=limited)
+            found = choose(seen, params, judged=given.select is not None, limited=limited)
             method, params = found.method, found.params
             if seen is not data and "link" in params:
                 params = {"standardize": True, **params}

@@ -10,7 +10,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.execution import executor_of
+from distls.execution import executor_of, memory_of
 from distls.execution.batch import run_alone
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
@@ -39,6 +39,7 @@ from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import FitRequest, Setting
+from distls.training.exact_method import choosing
 from distls.training.regularization_path import has_path, path_start, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.selection import train_children, train_folds
@@ -81,8 +82,8 @@ def fit(
         Parameters of the method. With `select`, lists of values are tried in all combinations.
     %(request)s
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
-        Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
-        one, else in this process.
+        Where to run; the result does not depend on it, of a method that is named. auto, the default: on the Dask client
+        that is open, if there is one, else in this process.
     client : dask.distributed.Client, optional
         The same as a client for `executor`.
     memory : MemoryBudget, optional
@@ -111,7 +112,8 @@ def fit(
         executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds
     )
     method, dataset, run = _asked_for(method, dataset, run)
-    request = FitRequest.of(method, dataset, params=params, **cast("Options", asked))
+    choose = choosing(partial(memory_of, options.executor), asked)
+    request = FitRequest.of(method, dataset, params=params, choose=choose, **cast("Options", asked))
     for text in request.notices:
         warn_caller(text)
     return _warned(_whole(train(request, run, options), run))

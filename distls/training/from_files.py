@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from distls.clock import began
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation
 from distls.evaluation.thresholds import worth_by
+from distls.execution import memory_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -33,6 +35,7 @@ from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import load_model
 from distls.training.configuration import FitRequest
+from distls.training.exact_method import choosing
 from distls.training.fitting import train as train_request
 from distls.training.run_config import TESTED_BY
 from distls.training.run_folder import Run
@@ -150,16 +153,16 @@ def train(
     pass_on(report.notices, notify)
     _check_classes(made, report.notices, options)
     try:
-        request = FitRequest.of(method, data, params=params, **asked)
+        choose = choosing(partial(memory_of, executor or SerialExecutor()), asked)
+        request = FitRequest.of(method, data, params=params, choose=choose, **asked)
         pass_on(request.notices, notify)
         options_of_fit = FitOptions(
             executor or SerialExecutor(), memory, watchers(callbacks, progress), 30.0,
             began=command, ingest_seconds=ingested,
         )  # fmt: skip
         fitted = train_request(request, folder, options_of_fit)
-        found = None
-        if others and fitted.model is not None:
-            found = _tested(folder, others, scored, executor=executor, notify=notify)
+        tested = others and fitted.model is not None
+        found = _tested(folder, others, scored, executor=executor, notify=notify) if tested else None
     except DistlsError:
         # what cannot be fitted leaves nothing: the corrected call writes the data set again
         if not folder.exists():

@@ -45,6 +45,7 @@ def are_compared_here(setting: Setting) -> bool:
     """Return whether the folds of a path are fitted in this process: by an exact method, few rows without sets."""
     problem, params = setting.problem, setting.params
     meta, plain = problem.dataset.meta, params.get("intercept_scaling") is None
+    plain = plain and problem.penalty_is_quadratic
     if not (setting.method.in_memory and plain and params.get("folds")) or problem.target == "multilabel":
         return False
     nnz = meta.nnz if meta.layout == "csr" else None

@@ -1,8 +1,10 @@
-"""Truncated Newton with conjugate gradients over row partitions; a round is one read of all rows.
+"""Truncated Newton with conjugate gradients over row partitions; a round is one read of the rows.
 
 Newton's step solves H p = -g roughly, by preconditioned conjugate gradients each of whose iterations is a read (Nash,
-Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008), and is shortened until it lowers the
-objective enough (Armijo). Sums over rows are all that a read returns, so that passes do not depend on lanes or workers.
+Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008). Where its end does not lower the objective
+enough (Armijo), one read has the losses of several shorter steps, whose best is taken. Sums over rows are all that a
+read returns, so that passes do not depend on lanes or workers.
+With the l1 of an elastic net it works within orthants (`Orthants`), and steps are halved.
 As the slopes of the losses are a dual point, the gradient at the weights gives the duality gap at no further read;
 with an intercept without a penalty they are balanced first (`Balance`), for one more.
 
@@ -10,13 +12,13 @@ It works on the problem's form with one output for two classes (`distls.dual_pro
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from distls.dual_problem import DualProblem, balance_of
 from distls.execution.executor import Executor
@@ -26,6 +28,9 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of, solver_factory
 from distls.solvers.status import Record, Status
+from distls.solvers.truncated_newton.newton_state import GRADIENT, PRODUCT, SEARCH, START, NewtonState
+from distls.solvers.truncated_newton.orthants import Orthants
+from distls.solvers.truncated_newton.preconditioner import ROUNDING, Preconditioner
 from distls.solvers.warm_start import check_initial
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
@@ -40,42 +45,11 @@ Array = NDArray[np.float64]
 _MOST_BLOCK_COLUMNS = 256
 _WIDE = 1000  # features from which a pass of stochastic gradients saves more reads than it costs
 _ARMIJO, _SHORTEST = 1e-4, 2.0**-20
+_SHORTER = 0.5 ** np.arange(1, 8)  # of the last share that was tried: the shares of a search
 _FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
-_MOST_PRODUCTS = 60  # of a Newton step
+_MOSTPRODUCTS = 60  # of a Newton step
+_FAR = 0.03, 1.0  # of the gap, parts of the objective between which it is far from the optimum
 _FLAT = 0.02  # curvature in an intercept, at least, of losses that are not saturated
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)  # of an objective, relative
-
-_START, _GRADIENT, _PRODUCT = "start", "gradient", "product"
-
-
-def _none() -> Array:
-    return np.empty((0, 0))
-
-
-@dataclass
-class NewtonState(State):
-    """A Newton iterate between two reads; matrices are (m, k), the first row that of the intercept, if there is one."""
-
-    stage: str = _GRADIENT
-    point: Array = field(default_factory=_none)  # the weights of the lowest objective so far
-    candidate: Array = field(default_factory=_none)  # where the next gradient is read
-    # of the objective of the form at the point, and the gap that its gradient proves; both of points that were read
-    value: float = 0.0
-    gap: float = 0.0
-    gradient: Array = field(default_factory=_none)
-    curvature: Array = field(default_factory=_none)  # mean over rows, see `NewtonSum`
-    up: Array = field(default_factory=lambda: np.empty(0))
-    down: Array = field(default_factory=lambda: np.empty(0))
-    # of conjugate gradients: the step so far, what is left of the equation, and the next direction
-    step: Array = field(default_factory=_none)
-    residual: Array = field(default_factory=_none)
-    direction: Array = field(default_factory=_none)
-    square: float = 0.0  # of the residual in the preconditioner's metric, now and at the start
-    first_square: float = 0.0
-    products: int = 0
-    share: float = 1.0  # of the step that leads to the candidate
-    steps: int = 0
-    settled: bool = False  # no step lowers the objective but by rounding
 
 
 class Newton(Solver[NewtonState]):
@@ -101,12 +75,15 @@ class Newton(Solver[NewtonState]):
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
-        start = params["start"] or ("sgd" if problem.shape[0] > _WIDE else "zero")
+        # from dense weights it would take steps to find those that are zero
+        wide = problem.shape[0] > _WIDE and not self._form.l1
+        start = params["start"] or ("sgd" if wide else "zero")
         self._starter = self._sgd() if start == "sgd" and self._initial is None else None
 
     def _sgd(self) -> Solver[State]:
         """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
         method, problem = method_named("sgd"), self.problem
+        problem = problem.with_squares(problem.alpha * (1.0 - self._form.l1))
         # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
         strength = (
             {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}
@@ -128,10 +105,21 @@ class Newton(Solver[NewtonState]):
     @cached_property
     def _strength(self) -> Array:
         """The penalty's second derivative in each row of the weights, shape (m, 1)."""
-        form, strength = self._form, np.full((self.problem.shape[0] + self._first, 1), self._form.alpha)
+        form, m = self._form, self.problem.shape[0] + self._first
+        strength = np.full((m, 1), form.alpha * (1.0 - form.l1))
         if self._first:
             strength[0] = 0.0 if form.free_intercept else form.alpha / form.intercept_square
         return strength
+
+    @cached_property
+    def _preconditioner(self) -> Preconditioner:
+        return Preconditioner(self._strength, self._blocks)
+
+    @cached_property
+    def _orthants(self) -> Orthants:
+        l1 = np.full_like(self._strength, self._form.alpha * self._form.l1)
+        l1[: self._first] = 0.0
+        return Orthants(l1, not self._form.l1)
 
     def tasks(self, data: DatasetRef, block: int = 0) -> list[Call]:
         """See `Solver.tasks`: a gradient, then a product and the duals' read; these evaluate the fit too."""
@@ -156,8 +144,10 @@ class Newton(Solver[NewtonState]):
             balance=balance,
         )
 
-    def _read(self, executor: Executor, task: NewtonTask, theta: Array) -> NewtonSum:
-        result: Any = self._reader.reduce(executor, task, Points(theta, bool(self._first)))
+    def _read(
+        self, executor: Executor, task: NewtonTask, points: Points, only: Sequence[int] | None = None
+    ) -> NewtonSum:
+        result: Any = self._reader.reduce(executor, task, points, only=only)
         assert isinstance(result, NewtonSum)
         return result
 
@@ -167,7 +157,7 @@ class Newton(Solver[NewtonState]):
         if self._initial is not None:
             theta = self._theta_of(self._initial.weights, self._initial.intercept.astype(np.float64))
         elif self._starter is not None:
-            return NewtonState(stage=_START, point=theta, candidate=theta)
+            return NewtonState(stage=START, point=theta, candidate=theta)
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
     def _theta_of(self, weights: NDArray[Any], intercept: Array) -> Array:
@@ -180,19 +170,31 @@ class Newton(Solver[NewtonState]):
     # -- rounds
 
     def step(self, state: NewtonState, executor: Executor) -> tuple[NewtonState, RoundReport]:
-        """Do one read of all rows, or the pass of stochastic gradients before the first."""
-        following = replace(state, round=state.round + 1, passes=state.passes + 1.0)
-        if state.stage == _START:
+        """Do one read of the rows, or the pass of stochastic gradients before the first."""
+        far = state.stage == PRODUCT and _FAR[0] * abs(state.value) < state.gap < _FAR[1] * abs(state.value)
+        # The products of a step far from the optimum are of a quarter of the rows (Byrd, Chin, Neveitt, Nocedal 2011).
+        only, read = self._reader.quarter(state.steps) if far else (None, 1.0)
+        following = replace(state, round=state.round + 1, passes=state.passes + read)
+        if state.stage == START:
             assert self._starter is not None
             return self._begun(following, self._starter, executor)
-        kind: Kind = "product" if state.stage == _PRODUCT else "gradient"
-        theta = np.hstack([state.point, state.direction]) if kind == "product" else state.candidate
         # A read has either what judges a point or a product, never both: products are needed at accepted points alone.
-        sums = self._read(executor, self._task(kind), theta)
+        kind, points, follow = self._asked(state)
+        sums = self._read(executor, self._task(kind), points, only)
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            following = (self._multiplied if kind == "product" else self._judged)(following, sums)
+            following = follow(following, sums)
         return following, self._report(following, sums)
+
+    def _asked(self, state: NewtonState) -> tuple[Kind, Points, Callable[..., NewtonState]]:
+        """Return what is read, of which points, and what follows from the sums."""
+        first = bool(self._first)
+        if state.stage == PRODUCT:
+            return "product", Points(np.hstack([state.point, state.direction]), first), self._multiplied
+        if state.stage == SEARCH:
+            points = Points(np.hstack([state.point, state.step]), first, np.multiply(state.share, _SHORTER))
+            return "search", points, self._searched
+        return "gradient", Points(state.candidate, first), self._judged
 
     def _begun(
         self, following: NewtonState, starter: Solver[Any], executor: Executor
@@ -207,41 +209,59 @@ class Newton(Solver[NewtonState]):
         theta = self._rounded(self._theta_of(found.coefficients, found.intercept))
         if not np.isfinite(theta).all():
             theta = np.zeros_like(theta)
-        return replace(following, stage=_GRADIENT, candidate=theta, passes=state.passes), report
+        return replace(following, stage=GRADIENT, candidate=theta, passes=state.passes), report
 
     def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Take or shorten the step that led to the candidate; a step taken begins the next."""
         theta, n = state.candidate, sums.weight_sum
-        penal = self._strength * theta
-        value = sums.loss_sum / n + 0.5 * float(np.vdot(penal, theta))
-        gradient = sums.image / n + penal
+        value = sums.loss_sum / n + self._penalty(theta)
+        smooth = sums.image / n + self._strength * theta
+        gradient = self._orthants.subgradient(theta, smooth)
         if not state.steps:
             sound = math.isfinite(value) and bool(np.isfinite(gradient).all())
             if self._starter is not None and theta.any() and not (sound and value <= self._value_at_zero()):
                 return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
             if not sound:
                 return replace(state, candidate=np.full_like(theta, np.nan))
-        elif not value <= state.value + _ARMIJO * state.share * float(np.vdot(state.gradient, state.step)):
+        elif not value <= state.value + _ARMIJO * state.share * self._slope(state):
             return self._shortened(state)
         state = replace(
             state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
-            down=sums.down, gap=self._gap(gradient), steps=state.steps + 1, products=0,
+            down=sums.down, gap=self._gap(theta, smooth), steps=state.steps + 1, products=0,
         )  # fmt: skip
         residual = -gradient
-        direction = self._preconditioned(state.curvature, residual)
+        direction = self._preconditioned(state, residual)
         square = float(np.vdot(residual, direction))
         return replace(
-            state, stage=_PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
+            state, stage=PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
             square=square, first_square=square, settled=not square > 0.0,
         )  # fmt: skip
 
+    def _penalty(self, theta: Array) -> float:
+        return 0.5 * float(np.vdot(self._strength * theta, theta)) + self._orthants.value(theta)
+
+    def _slope(self, state: NewtonState) -> float:
+        return float(np.vdot(state.gradient, state.step))
+
     def _shortened(self, state: NewtonState) -> NewtonState:
         share = 0.5 * state.share
-        slope = -float(np.vdot(state.gradient, state.step))
         # A step whose whole promise is rounding, or so short, has nothing left to give.
-        if share < _SHORTEST or share * slope <= _ROUNDING * abs(state.value):
+        if share < _SHORTEST or -share * self._slope(state) <= ROUNDING * abs(state.value):
             return replace(state, settled=True)
-        return replace(state, share=share, candidate=self._rounded(state.point + share * state.step))
+        if self._orthants.none:
+            return replace(state, stage=SEARCH)
+        return replace(state, share=share, candidate=self._end(state, share))
+
+    def _searched(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
+        """Take the share of the step at which the objective is lowest; where none is low enough shorter ones follow."""
+        shares, n = state.share * _SHORTER, sums.weight_sum
+        values = sums.along / n + [self._penalty(state.point + share * state.step) for share in shares]
+        values[~(values <= state.value + _ARMIJO * shares * self._slope(state))] = np.inf
+        best = int(np.argmin(values))
+        if values[best] == np.inf:
+            return self._shortened(replace(state, share=float(shares[-1])))
+        share = float(shares[best])
+        return replace(state, stage=GRADIENT, share=share, candidate=self._end(state, share))
 
     def _value_at_zero(self) -> float:
         """Return the objective of zero weights, where it needs no read: with classes."""
@@ -255,15 +275,15 @@ class Newton(Solver[NewtonState]):
 
     def _multiplied(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Do an iteration of conjugate gradients; its last one makes the next candidate."""
-        direction, n = state.direction, float(self.problem.dataset.meta.n_rows)
-        product = sums.image / n + self._strength * direction
+        direction, n = state.direction, float(sums.ledger.n_rows)
+        product = self._free(state, sums.image / n + self._strength * direction)
         bend = float(np.vdot(direction, product))
         if not (math.isfinite(bend) and bend > 0.0):
             return self._stepped(state) if state.products else replace(state, settled=True)
         length = state.square / bend
         # The residual is updated, not recomputed: a step of some tens of products does not lose digits that matter.
         residual = state.residual - length * product
-        moved = self._preconditioned(state.curvature, residual)
+        moved = self._preconditioned(state, residual)
         square = float(np.vdot(residual, moved))
         following = replace(
             state, step=state.step + length * direction, residual=residual, square=square,
@@ -271,37 +291,41 @@ class Newton(Solver[NewtonState]):
         )  # fmt: skip
         # Far from the optimum an exact step would be wasted: the quadratic model holds only near the point.
         near = square <= _FORCING**2 * state.first_square
-        return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
+        return self._stepped(following) if near or following.products >= _MOSTPRODUCTS else following
 
     def _stepped(self, state: NewtonState) -> NewtonState:
-        candidate = self._rounded(state.point + state.step)
+        scale = self._preconditioner.scale(state.curvature)
+        state = replace(state, step=self._orthants.within(state.point, state.gradient, state.step, scale))
+        candidate = self._end(state, 1.0)
         # A step below the rounding of the weights would be taken again and again.
         settled = np.array_equal(candidate, state.point)
-        return replace(state, stage=_GRADIENT, share=1.0, candidate=candidate, settled=settled)
+        if (
+            state.share < 1.0 and self._orthants.none
+        ):  # like the last one it is too long, more likely than not
+            return replace(state, stage=SEARCH, share=2.0, settled=settled)
+        return replace(state, stage=GRADIENT, share=1.0, candidate=candidate, settled=settled)
 
-    def _preconditioned(self, curvature: Array, residual: Array) -> Array:
-        """Return the residual times the inverse of the curvature's diagonal, or of its blocks."""
-        # Columns without a value have no curvature, and a residual of zero.
-        if not self._blocks:
-            scale = curvature + self._strength
-            return residual / np.where(scale > 0.0, scale, 1.0)
-        moved = np.empty_like(residual)
-        for c, block in enumerate(curvature):
-            matrix = block + np.diag(self._strength[:, 0])
-            # an output without curvature, and a free intercept, would have none
-            matrix.flat[:: len(matrix) + 1] += _ROUNDING * max(float(np.trace(matrix)), 1e-300)
-            try:
-                moved[:, c] = cho_solve(cho_factor(matrix, lower=True), residual[:, c])
-            except (LinAlgError, ValueError):
-                moved[:, c] = residual[:, c] / np.maximum(np.diag(matrix), 1e-300)
-        return moved
+    def _end(self, state: NewtonState, share: float) -> Array:
+        return self._rounded(self._orthants.moved(state.point, share * state.step))
+
+    def _free(self, state: NewtonState, moves: Array) -> Array:
+        return self._orthants.free(state.point, state.gradient, moves)
+
+    def _preconditioned(self, state: NewtonState, residual: Array) -> Array:
+        return self._free(state, self._preconditioner.solve(state.curvature, residual))
 
     # -- what is known of the optimum
 
-    def _gap(self, gradient: Array) -> float:
-        """Return the duality gap of the point, |gradient|^2 / (2 alpha); with a free intercept an estimate."""
+    def _gap(self, theta: Array, gradient: Array) -> float:
+        """Return the duality gap of the point, of l2 |gradient|^2 / (2 alpha); with a free intercept an estimate."""
         own, form = gradient[self._first :], self._form
         gap = float(np.vdot(own, own)) / (2.0 * form.alpha)
+        if form.l1:  # what Fenchel's inequality leaves between the weights w and the image u, in two parts
+            w = theta[self._first :]
+            u = (1.0 - form.l1) * w - own / form.alpha
+            apart, kept = w - form.shrunk(u), np.clip(u, -form.l1, form.l1)
+            gap = 0.5 * (1.0 - form.l1) * float(np.vdot(apart, apart))
+            gap = form.alpha * (gap + float((form.l1 * np.abs(w) - kept * w).sum()))
         if self._first:
             tilt = float(np.vdot(gradient[0], gradient[0]))
             gap += tilt / _FLAT if form.free_intercept else tilt / (2.0 * float(self._strength[0, 0]))
@@ -309,19 +333,14 @@ class Newton(Solver[NewtonState]):
 
     def _report(self, following: NewtonState, sums: NewtonSum) -> RoundReport:
         n = float(self.problem.dataset.meta.n_rows)
-        penalty = 0.5 * float(np.vdot(self._strength * following.point, following.point))
-        loss = sums.loss_sum if sums.weight_sum else (following.value - penalty) * n
+        judged = len(sums.curvature) > 0
+        loss = sums.loss_sum if judged else (following.value - self._penalty(following.point)) * n
         rows = float(sums.ledger.n_rows)
         report = RoundReport.of(
             sums.ledger,
             loss * rows / n,
-            sums.errors if sums.weight_sum and self.problem.target != "continuous" else None,
-            details={
-                "stage": following.stage,
-                "steps": following.steps,
-                "products": following.products,
-                "share": following.share,
-            },
+            sums.errors if judged and self.problem.target != "continuous" else None,
+            details={name: getattr(following, name) for name in ("stage", "steps", "products", "share")},
         )
         if following.steps:
             report.gap_estimate = following.gap
@@ -346,7 +365,7 @@ class Newton(Solver[NewtonState]):
     def _known(self, state: NewtonState, gap: float, read: int) -> Record:
         value = state.value
         # Sums of many rows round by more than one number does.
-        rounding = max(float(np.finfo(self.problem.dtype).eps), _ROUNDING) * abs(value)
+        rounding = max(float(np.finfo(self.problem.dtype).eps), ROUNDING) * abs(value)
         return {
             "objective": value,
             "certificate": {"kind": "duality_gap", "value": max(gap, 0.0) + rounding},
@@ -357,7 +376,7 @@ class Newton(Solver[NewtonState]):
         """Return objective and gap at the balanced slopes of the point, from one more read."""
         form, n = self._form, float(self.problem.dataset.meta.n_rows)
         balance = balance_of(self.problem, form.form.dual_domain, state.up, state.down)
-        sums = self._read(executor, self._task("dual", balance), state.point)
+        sums = self._read(executor, self._task("dual", balance), Points(state.point, bool(self._first)))
         u, none = sums.image[self._first :] / (form.alpha * n), np.zeros(form.n_outputs)
         gap = state.value - form.dual(sums.conjugate_sum / n, u, none, none)
         return self._known(state, gap, sums.ledger.bytes_read)

@@ -117,7 +117,7 @@ class DualTask(Task):
             # Both sides apart, since balancing scales them separately.
             total.up += np.maximum(duals, 0.0).sum(axis=0)
             total.down += np.maximum(-duals, 0.0).sum(axis=0)
-            add_cross(_in_float64(slice_rows(part.x, rows)), duals, total.image)
+            add_cross(in_float64(slice_rows(part.x, rows)), duals, total.image)
 
     @staticmethod
     def merge(left: DualSum, right: DualSum) -> DualSum:
@@ -155,6 +155,6 @@ def slopes_of(form: Loss, z: NDArray[np.float64], y: Any) -> tuple[NDArray[np.fl
     return form.number_gradient(z, y)
 
 
-def _in_float64(x: Rows) -> Rows:
+def in_float64(x: Rows) -> Rows:
     """Return dense rows in float64: their products with duals cancel near the optimum."""
     return x if isinstance(x, CsrRows) else DenseRows(x.values.astype(np.float64, copy=False))

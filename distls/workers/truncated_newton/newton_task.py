@@ -4,6 +4,7 @@ With scores z_i = W^T x_i + b, slopes g_i and second derivatives H_i (k x k) of 
 
 * ``sum s_i x_i g_i^T``, the gradient, and the diagonal of ``sum s_i x_i x_i^T (x) H_i``, or its blocks of each output;
 * ``sum s_i x_i (H_i V^T x_i)^T``, the product of the Hessian with directions V (Keerthi, DeCoste 2005, section 3);
+* the losses at W + t V for several lengths t;
 * of duals -g_i that are balanced, their conjugates and the rows times them (`distls.dual_problem`).
 """
 
@@ -17,7 +18,7 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.duals.stored_duals import numeric_targets
-from distls.workers.evaluation.dual_task import slopes_of
+from distls.workers.evaluation.dual_task import in_float64, slopes_of
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, scores
 from distls.workers.losses.loss import Loss
@@ -30,17 +31,18 @@ from distls.workers.rounds.task import Needs, Task
 from distls.workers.runtime.process import single_threaded_blas
 
 Array = NDArray[np.float64]
-Kind = Literal["gradient", "product", "dual"]
+Kind = Literal["gradient", "product", "search", "dual"]
 
 # Bytes of scores that are worked on at a time: rows, scores and slopes of a piece stay in a cache.
 _PIECE_BYTES, _MOST_ROWS = 2**20, 4096
 
 
 class Points(NamedTuple):
-    """Weights, and beside them the directions of a product; the intercept's are the first row."""
+    """Weights, and beside them the directions of a product or a search; the intercept's are the first row."""
 
     theta: Array  # (intercept + n_features, k), or 2 k columns
     fit_intercept: bool
+    lengths: Array = np.empty(0)  # of the directions, in a search
 
 
 @dataclass
@@ -52,6 +54,7 @@ class NewtonSum:
     curvature: Array
     up: Array  # (k,) of s_i max(-g_i, 0) and of s_i max(g_i, 0)
     down: Array
+    along: Array  # losses at each of the lengths of a search
     loss_sum: float = 0.0
     conjugate_sum: float = 0.0
     weight_sum: float = 0.0
@@ -80,7 +83,8 @@ class NewtonTask(Task):
     def start(self) -> None:
         m, k = len(self.shared.theta), self.n_outputs
         shape = (0, k) if self.kind != "gradient" else (k, m, m) if self.blocks else (m, k)
-        self.total = NewtonSum(np.zeros((m, k)), np.zeros(shape), np.zeros(k), np.zeros(k))
+        along = np.zeros(len(self.shared.lengths))
+        self.total = NewtonSum(np.zeros((m, k)), np.zeros(shape), np.zeros(k), np.zeros(k), along)
 
     def add(self, index: int, part: Partition) -> None:
         """Add a partition's sums, piece by piece of a fixed size: sums round alike on every worker."""
@@ -91,12 +95,17 @@ class NewtonTask(Task):
             for first in range(0, n_rows_of(part.x), step):
                 rows = slice(first, min(first + step, n_rows_of(part.x)))
                 s = weight[rows] if len(weight) else np.ones(rows.stop - rows.start)
-                self._add_piece(form, slice_rows(part.x, rows), slice_rows(part.y, rows), s)
+                self._add_piece(form, in_float64(slice_rows(part.x, rows)), slice_rows(part.y, rows), s)
 
     def _add_piece(self, form: Loss, x: Rows, y: Any, s: Array) -> None:
         total, k = self.total, self.n_outputs
         # Scores of the weights, and beside them of the directions: one product of the rows serves both.
         z = self._scores(x)
+        if self.kind == "search":
+            total.weight_sum += float(s.sum())
+            for place, length in enumerate(self.shared.lengths):
+                total.along[place] += float(s @ slopes_of(form, z[:, :k] + length * z[:, k:], y)[1])
+            return
         slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
             self._add_cross(x, s[:, None] * form.curvature_product(slopes, z[:, k:]))
@@ -124,7 +133,7 @@ class NewtonTask(Task):
         theta, first = self.shared.theta, int(self.shared.fit_intercept)
         b = theta[0] if first else np.zeros(theta.shape[1])
         if isinstance(x, DenseRows):
-            return np.asarray(x.values.astype(np.float64, copy=False) @ theta[first:] + b)
+            return np.asarray(x.values @ theta[first:] + b)
         return np.asarray(scores(x, theta[first:], b, np.empty((n_rows_of(x), theta.shape[1]))), np.float64)
 
     def _add_cross(self, x: Rows, values: Array) -> None:
@@ -142,10 +151,13 @@ class NewtonTask(Task):
             _add_products(_squared(x), curvature, total.curvature[first:])
             return
         assert isinstance(x, DenseRows)
-        values = x.values.astype(np.float64, copy=False)
-        values = np.hstack([np.ones((len(values), first)), values])
+        half = np.empty((len(x.values), first + x.values.shape[1]))
         for c, block in enumerate(total.curvature):
-            block += values.T @ (curvature[:, c, None] * values)
+            # the losses are convex; the product of a matrix with itself is half the work of another
+            root = np.sqrt(np.maximum(curvature[:, c, None], 0.0))
+            half[:, :first] = root
+            np.multiply(root, x.values, out=half[:, first:])
+            block += half.T @ half
 
     @staticmethod
     def merge(left: NewtonSum, right: NewtonSum) -> NewtonSum:
@@ -167,7 +179,7 @@ def _add_products(x: Rows, values: Array, out: Array) -> None:
     if isinstance(x, CsrRows):
         _add_sparse_products(x, values, out)
     else:
-        add_cross(DenseRows(x.values.astype(np.float64, copy=False)), values, out)
+        add_cross(x, values, out)
 
 
 @kernel
@@ -181,4 +193,4 @@ def _add_sparse_products(rows, values, out):  # type: ignore[no-untyped-def]  # 
 def _squared(x: Rows) -> Rows:
     if isinstance(x, CsrRows):
         return CsrRows(x.indptr, x.indices, np.square(x.data))
-    return DenseRows(np.square(x.values, dtype=np.float64))
+    return DenseRows(np.square(x.values))

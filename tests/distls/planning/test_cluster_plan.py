@@ -436,7 +436,6 @@ def test_what_has_no_unit_is_refused(parse, text, what):
         ({"cluster": "4"}, "cluster: '4' is not a cluster; write workers"),
         ({"cluster": "4x2", "bandwidth": "fast"}, "bandwidth: 'fast' is not a bandwidth"),
         ({"cluster": "4x2", "bytes": "much"}, "bytes: 'much' is not a size"),
-        ({"cluster": "4x2", "method": "auto"}, "a plan for a cluster is of one method; name it, such as sgd"),
     ],
 )
 def test_what_does_not_go_together_from_python(small, asked, message):

@@ -488,7 +488,7 @@ def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
 @pytest.mark.parametrize(
     ("params", "limits", "error", "words"),
     [
-        ({"penalty": "elasticnet", "l1_ratio": 1.0}, {}, ParameterError, "sdca needs an l2 part"),
+        ({"penalty": "elasticnet", "l1_ratio": 1.0}, {}, ParameterError, "needs an l2 part"),
         ({"l1_ratio": 0.5}, {}, ParameterError, "l1_ratio"),
         ({"penalty": "l1"}, {}, ParameterError, "penalty"),
         ({"alpha": 0.0}, {}, ParameterError, "alpha"),

@@ -14,6 +14,9 @@ from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
 from distls.workers.losses.loss_registry import loss_named, losses_with
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+from distls.workers.truncated_newton.newton_task import NewtonTask, Points
 from reference.dual_ascent import Primal
 
 EXACT = {"alpha": 0.1, "dtype": "float64"}
@@ -26,6 +29,30 @@ class TestSgdStart(SolverContract):
     method = "newton"
     params = {"alpha": 1e-3, "start": "sgd", "fit_intercept": True}
     passes = 6
+
+
+class TestElasticNet(SolverContract):
+    """Within orthants, on partitions enough for products of a quarter of them."""
+
+    method = "newton"
+    params = {"alpha": 3e-3, "penalty": "elasticnet", "l1_ratio": 0.3}
+    passes = 6
+    random = False
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=24)
+
+    def test_products_far_from_the_optimum_are_of_a_quarter_of_the_rows(self, dataset):
+        history = History()
+        self.fit(dataset, callbacks=[history])
+        rows = [record["n_rows"] for record in history.records]
+        passes = np.diff([0.0, *(record["passes"] for record in history.records)])
+        # a gradient at zero weights, two products, the next gradient, and products near the optimum
+        quarter = sum(dataset.table.rows[[block for block in range(len(dataset)) if block // 8 % 4 == 1]])
+        assert rows[:5] == [1050, quarter, quarter, 1050, 1050]
+        assert passes[:5] == pytest.approx([rows_read / 1050 for rows_read in rows[:5]], rel=0.1)
 
 
 @pytest.mark.slow
@@ -42,23 +69,27 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases("csr-False-softmax-4", "dense-True-ovr_log-4")
+@pytest.mark.fast_cases("csr-False-softmax-4-0.0", "dense-True-ovr_log-4", "csr-True-softmax-4-0.5")
+@pytest.mark.parametrize("l1", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k):
+def test_the_optimum_and_its_proof(tmp_path, layout, intercept, loss, k, l1):
     """Against a quasi-Newton method of the whole problem; dense rows have blocks for a preconditioner."""
+    alpha, penalty = (0.1, {}) if not l1 else (0.03, {"penalty": "elasticnet", "l1_ratio": l1})
     x, y, s = rows_with_mistakes(k)
     given = x if layout == "dense" else sp.csr_matrix(x)
     data = write_dataset(tmp_path / "d", given, y, partition_rows=20, n_classes=k, sample_weight=s)
-    result = fit("newton", data, params={**EXACT, "loss": loss, "fit_intercept": intercept}, rtol=1e-9)
-    primal = Primal(loss, x.astype(float), y, k, alpha=0.1, s=s.astype(float), intercept=intercept)
+    params = {**EXACT, "alpha": alpha, "loss": loss, "fit_intercept": intercept, **penalty}
+    result = fit("newton", data, params=params, rtol=1e-9)
+    primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept)
     found, best = objective_of(primal, result.model), primal.optimum()
     assert found == pytest.approx(result.record["objective"], rel=1e-12)
     assert result.status == Status.CONVERGED
     assert found - best <= result.record["certificate"]["value"] <= 1e-9 * found
     assert found - best >= -1e-9 * best  # the oracle's own tolerance
+    assert (np.count_nonzero(result.model.weights) < result.model.weights.size) == bool(l1)
 
 
 @pytest.mark.slow
@@ -68,15 +99,20 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path):
         rng = np.random.default_rng([78, seed])
         k, loss = int(rng.choice([2, 4])), str(rng.choice(LOSSES))
         alpha, intercept = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
+        l1 = float(rng.choice([0.0, 0.2, 0.8]))
         x, y, s = rows_with_mistakes(k, seed, n=30, d=4)
         x *= np.float32(10.0 ** rng.uniform(-1, 1))
         data = write_dataset(
             tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s
         )
         params = {"alpha": alpha, "loss": loss, "fit_intercept": intercept, "dtype": "float64"}
+        if l1:
+            params |= {"penalty": "elasticnet", "l1_ratio": l1}
         history = History()
         fit("newton", data, params=params, passes=12, eval_every=1, callbacks=[history])
-        primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), intercept=intercept)
+        primal = Primal(
+            loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept
+        )
         best, judged = primal.optimum(), [each for each in history.records if "objective" in each]
         assert judged
         for record in judged:
@@ -157,14 +193,18 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
         np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
 
 
-def test_passes_do_not_depend_on_lanes(tmp_path):
-    x, y = labelled_rows(400, 50, 3)
-    data = write_dataset(tmp_path / "d", x, y, partition_rows=25)
+@pytest.mark.slow_cases("zero", "1e-06")
+@pytest.mark.parametrize("rtol", [1e-3, 1e-6])
+@pytest.mark.parametrize("start", ["sgd", "zero"])
+def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
+    x, y = labelled_rows(1280, 50, 3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=10)
     found = [
-        fit("newton", data, params={"alpha": 1e-4, "start": "zero", "lanes": lanes}, rtol=1e-6)
-        for lanes in (1, 4, 16)
+        fit("newton", data, params={"alpha": 1e-4, "start": start, "lanes": lanes}, rtol=rtol)
+        for lanes in (1, 8, 128)
     ]
     assert len({result.passes for result in found}) == 1
+    assert found[0].passes % 1.0, "products of a quarter of the rows"
     assert all(result.status == Status.CONVERGED for result in found)
 
 
@@ -244,3 +284,34 @@ def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):
     again = resume(tmp_path / "run").record
     assert (again["objective"], again["certificate"]) == (whole["objective"], whole["certificate"])
     assert whole["best"]["misses"] > 0
+
+
+def test_a_step_that_is_too_long_is_searched_along_in_one_read(tmp_path):
+    """One weight, started far from zero, its optimum: Newton's step goes past it to a higher objective."""
+    far = write_dataset(tmp_path / "far", np.ones((41, 1), np.float32), np.array([0] + [1] * 40, np.int32))
+    data = write_dataset(tmp_path / "d", np.ones((20, 1), np.float32), np.array([0, 1] * 10, np.int32))
+    params, history = {**EXACT, "alpha": 1e-6, "loss": "ovr_log", "fit_intercept": False}, History()
+    begun = fit("newton", far, tmp_path / "run", params=params, rtol=1e-9).model
+    result = fit(
+        "newton", data, params={**params, "init": str(tmp_path / "run")}, rtol=1e-12, callbacks=[history]
+    )
+    stages = [record["details"]["stage"] for record in history.records]
+    assert abs(begun.weights[0, 0]) > 3
+    assert stages[:4] == ["product", "gradient", "search", "gradient"]
+    values = [record["objective_estimate"] for record in history.records]
+    assert values[3] == values[2] > values[4]  # the first search, and the point that it found
+    assert result.model.weights[0, 0] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_search_has_the_losses_of_every_length(tmp_path):
+    x, y, s = rows_with_mistakes(3)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=20, n_classes=3, sample_weight=s)
+    rng = np.random.default_rng(5)
+    point, step = rng.standard_normal((2, x.shape[1], 3))
+    task = NewtonTask(DatasetRef.of(data), "softmax", 3, None, "search")
+    sums = task(
+        Points(np.hstack([point, step]), False, np.array([1.0, 0.25])), Lane(0, tuple(range(len(data))))
+    )
+    for length, found in zip((1.0, 0.25), sums.along, strict=True):
+        z = x.astype(float) @ (point + length * step)
+        assert found == pytest.approx(s @ loss_named("softmax").values(z, y), rel=1e-12)
