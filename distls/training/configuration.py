@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,7 +15,6 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
-from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.recommendation import AUTO, Recommendation, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
