@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
+from distls.workers.ingestion.parsing.decimal_kernels import load_word, trailing_zeros
 from distls.workers.ingestion.parsing.number_kernels import scan_number
 from distls.workers.ingestion.parsing.word_table_kernels import (
     Words,
@@ -114,6 +115,8 @@ class Answers(NamedTuple):
 
 NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, COMMA, POINT, ZERO = 10, 13, 32, 9, 34, 44, 46, 48
 SCRATCH = 128  # bytes: 64 of a number, and newlines after it
+_ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_ABOVE_QUOTE = np.uint64(0x2323232323232323)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 KIND, SLOT, NA = 0, 1, 2  # of a column
 CODED = 2
@@ -135,8 +138,25 @@ def row_end(text: Bytes, p: int, separator: int) -> int:
 
 
 @inlined
+def _bare_end(text: Bytes, p: int, separator: int) -> int:
+    """Return the end of the field at `p` if it is not empty and has neither blanks nor quotes; else `p`."""
+    q, stops = p, np.uint64(0)
+    separators = _ONES * np.uint64(separator)
+    while stops == np.uint64(0):  # of eight bytes at a time, the separators and those up to a quote
+        word = load_word(text, q)
+        odd = word ^ separators
+        stops = (((odd - _ONES) & ~odd) | ((word - _ABOVE_QUOTE) & ~word)) & _TOPS
+        q += 8
+    end = q - 8 + (trailing_zeros(stops) >> 3)
+    return end if text[end] == separator or text[end] == NEWLINE else p
+
+
+@inlined
 def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
+    bare = _bare_end(text, p, separator)
+    if bare > p:
+        return Code.DONE, p, bare, bare, False
     # several blanks are one separator
     while is_blank(text[p], separator) or text[p] == SPACE:
         p += 1
