@@ -36,7 +36,10 @@ class Kind(IntEnum):
     CATEGORY = 7
     LABEL_WORD = 8
     COLLECT = 9  # survey: collect the distinct values
-    DATE = 10
+    DATE = 10  # each of its words is read once
+    TIMESTAMP = 11  # those of fixed width are read where they are
+    DAY_TIMESTAMP = 12  # without the time of day
+    TIME = 13
 
 
 class Mode(IntEnum):
@@ -152,23 +155,9 @@ def _bare_end(text: Bytes, p: int, separator: int) -> int:
 
 
 @inlined
-def field_bounds(text: Bytes, p: int, separator: int) -> Any:
-    """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
-    bare = _bare_end(text, p, separator)
-    if bare > p:
-        return Code.DONE, p, bare, bare, False
-    # several blanks are one separator
-    while is_blank(text[p], separator) or text[p] == SPACE:
-        p += 1
-    if text[p] != _QUOTE:
-        start = end = p
-        while text[p] != separator and text[p] != NEWLINE:
-            if not is_blank(text[p], separator):
-                end = p + 1
-            p += 1
-        return Code.DONE, start, end, p, False
-    start, escaped = p + 1, False
-    p = start
+def _quoted_bounds(text: Bytes, start: int, separator: int) -> Any:
+    """Return as `field_bounds` those of a field whose first quote is before `start`."""
+    p, escaped = start, False
     while text[p] != _QUOTE or text[p + 1] == _QUOTE:
         if text[p] == NEWLINE:
             return Code.UNCLOSED, start - 1, p, p, False
@@ -183,6 +172,25 @@ def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     if text[p] != separator and text[p] != NEWLINE:
         return Code.AFTER_QUOTE, start - 1, p + 1, p, False
     return Code.DONE, start, end, p, escaped
+
+
+@inlined
+def field_bounds(text: Bytes, p: int, separator: int) -> Any:
+    """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
+    bare = _bare_end(text, p, separator)
+    if bare > p:
+        return Code.DONE, p, bare, bare, False
+    # several blanks are one separator
+    while is_blank(text[p], separator) or text[p] == SPACE:
+        p += 1
+    if text[p] == _QUOTE:
+        return _quoted_bounds(text, p + 1, separator)
+    start = end = p
+    while text[p] != separator and text[p] != NEWLINE:
+        if not is_blank(text[p], separator):
+            end = p + 1
+        p += 1
+    return Code.DONE, start, end, p, False
 
 
 @inlined
@@ -336,7 +344,7 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end, rules.markers):
-        own = kind in (Kind.CATEGORY, Kind.DATE) and column[NA] >= 0
+        own = (kind == Kind.CATEGORY or kind >= Kind.DATE) and column[NA] >= 0
         if kind == Kind.LABEL_WORD or (np.isnan(rules.na) and not own):
             return Code.VALUE, after, 0.0
         state[State.GAPS] += 1
@@ -352,5 +360,5 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
         if not has_room(words, 1, end - start):
             return Code.WORDS_FULL, after, 0.0
         entry = insert_word(words, slot, value, key, state[State.LINE], text, start, end)
-    is_new = kind in (Kind.LABEL_WORD, Kind.DATE) and np.isnan(words.values[entry])
+    is_new = (kind == Kind.LABEL_WORD or kind >= Kind.DATE) and np.isnan(words.values[entry])
     return (Code.NEW_WORD if is_new else Code.DONE), after, words.values[entry]

@@ -51,7 +51,7 @@ def _same(words: Words, entry: int, text: Bytes, start: int, end: int) -> bool:
     at = words.starts[entry]
     if words.starts[entry + 1] - at != end - start:
         return False
-    for p in range(start, end, 8):  # noqa: SIM110  (numba does not compile all())
+    for p in range(start, end, 8):
         if _word_before(words.text, at + p - start, end - p) != _word_before(text, p, end - p):
             return False
     return True
