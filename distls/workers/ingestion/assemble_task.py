@@ -346,7 +346,7 @@ def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
     values = classes.ravel()
     # classes taken over from another dataset need not be sorted
     order = np.argsort(values, kind="stable")
-    return np.asarray(order[np.searchsorted(values, labels, sorter=order)] % classes.shape[-1])
+    return np.asarray((order % classes.shape[-1])[np.searchsorted(values, labels, sorter=order)])
 
 
 def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:

@@ -86,6 +86,22 @@ class _DateParser(DelimitedParser):
             if options.na or feature.impute:
                 self.columns[column, NA] = self._add_date((self.rules.na,) * feature.width)
 
+    @property
+    def n_rows(self) -> int:
+        """The rows that were parsed since the last batch."""
+        return int(self.state[State.ROWS])
+
+    def go_back(self, n_rows: int, progress: Progress) -> None:
+        """Forget the rows behind the first `n_rows`, and what was counted in them."""
+        if n_rows < self.n_rows:
+            self.state[[State.ROWS, State.WORDS]] = n_rows, self.records.row_at[n_rows]
+        self.progress = progress
+
+    def take_counts(self) -> Progress:
+        """Return what was counted since the last call."""
+        counts, self.progress = self.progress, Progress()
+        return counts
+
     def _add_date(self, parts: tuple[float, ...]) -> int:
         """Return the place of a new date."""
         at, self._at = self._at, self._at + 1 + len(parts)
@@ -147,24 +163,32 @@ def _kernel_batches(
 ) -> Iterator[tuple[RecordBatch | None, Progress]]:
     """Yield the records of plain text, and what was counted in them, up to a refused row; None at the end."""
     options, locate = replace(item.own(run.options), skip_errors=False), line_locator(item)
-    parser, ahead = None, 0
+    parser, ahead, at_end = None, 0, False
     for line, block in plain_blocks(item, run.options):
         if parser is None:
             parser, ahead = _DateParser(options, run.n_extra, Progress(lines=line), locate, run.pool), line
         # a line of blanks, which the kernel passes over, is a row of too few fields
-        if line != ahead:
-            return
-        if block is None:
-            yield None, parser.progress
-            return
+        at_end = block is None and line == ahead + parser.n_rows
+        if block is None or line != ahead + parser.n_rows:
+            break
+        known, is_read = (parser.n_rows, replace(parser.progress)), False
+        # blocks have a batch together, since partitions are read from many chunks; ids are those of a block
+        parse = parser.parse if options.id_column else parser.full_batches
         with contextlib.suppress(BadInputError):
-            for batch in parser.parse(block):
+            for batch in parse(block):
                 if int(batch.row_line[-1]) - ahead + 1 != len(batch.row_line):
                     return
-                batch = _with_ids(batch, block, line, options, locate)
                 ahead += len(batch.row_line)
-                counts, parser.progress = parser.progress, Progress()
-                yield batch, counts
+                yield _with_ids(batch, block, line, options, locate), parser.take_counts()
+                known = 0, Progress()
+            is_read = parser.state[State.LINE] == ahead + parser.n_rows
+        if not is_read:
+            parser.go_back(*known)
+            break
+    if parser is not None and parser.n_rows:
+        yield parser.take_batch(), parser.take_counts()
+    if parser is not None and at_end:
+        yield None, parser.take_counts()
 
 
 def _with_ids(
