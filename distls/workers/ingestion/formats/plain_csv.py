@@ -9,7 +9,6 @@ from distls.workers.ingestion.formats.parquet_files import load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.byte_kernels import Seen
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, Lines, line_pieces
-from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
@@ -58,9 +57,10 @@ def _cut_header(lines: Lines, options: TableOptions) -> tuple[bytes | None, Line
     text, size, n_ends, seen = lines
     start = stop = 3 * (text[:3].tobytes() == BYTE_ORDER_MARK)
     wanted = bool(separator_line(text[start : start + 16].tobytes())) + options.dialect.header
+    content = lines.content
     for _ in range(wanted):
-        stop = int(line_end(text, stop)) + 1
-    head = text[start:stop].tobytes() if stop <= size else None
+        stop = content.find(b"\n", stop) + 1 or size + 1
+    head = content[start:stop] if stop <= size else None
     return head, Lines(text[stop:], max(size - stop, 0), n_ends - wanted, seen)
 
 

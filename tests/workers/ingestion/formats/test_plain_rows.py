@@ -19,6 +19,7 @@ from distls.workers.ingestion.formats import plain_csv, plain_rows
 from distls.workers.ingestion.formats.mixed_columns import date_parts
 from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
+from distls.workers.ingestion.parsing import row_cuts
 from distls.workers.ingestion.parsing.date_kernels import store_date
 from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.records.reader import ReadRun
@@ -52,6 +53,7 @@ def item_of(folder, content):
 def patched(patch, kernel, few_dates):
     patch.setattr(plain_rows, "_SMALL", 0 if kernel else 2**60)
     patch.setattr(plain_rows, "_FEW_DATES", few_dates)
+    patch.setattr(row_cuts, "_LARGE", 0)
     patch.setattr(plain_csv, "PIECE_BYTES", 60)
 
 
