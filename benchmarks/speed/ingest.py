@@ -47,7 +47,9 @@ def _mixed(rng: np.random.Generator, n_rows: int, dates: str) -> str:
         numbers[2][row] = ""
     words = [_COLOURS[rng.integers(0, 5, n_rows)].tolist() for _ in range(2)]
     unit = {"days": "D", "seconds": "s"}.get(dates, "")
-    span = 4 * 365 * (86_400 if unit == "s" else 1)
+    span = (
+        400 if unit == "D" else 4 * 365 * 86_400
+    )  # some versions take days for categories, of which they have a most
     first = np.datetime64("2020-01-01", unit or "D")
     times = [np.datetime_as_string(first + rng.integers(0, span, n_rows)).tolist()] if unit else []
     return _table([*numbers, *words, *times, list(map(str, rng.integers(0, 2, n_rows)))])
@@ -91,13 +93,15 @@ def _seconds(tree: Path, words: Sequence[str], output: Path) -> tuple[float, flo
     """Return the seconds of an ingest by the version in `tree`, and the CPU seconds of its process."""
     shutil.rmtree(output, ignore_errors=True)
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "distls", "ingest", *words],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree)},
-        check=True,
         capture_output=True,
+        text=True,
     )
+    if done.returncode:
+        raise SystemExit(f"{tree}: {done.stderr.strip()}")
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     shutil.rmtree(output)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
