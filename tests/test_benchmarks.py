@@ -46,6 +46,7 @@ SCRIPTS = {
     "peaks": "speed.peaks --methods gls,csgd --threads 1 --megabytes 4 --out {tmp}/out.json",
     "serving": "speed.serving --tiny --repeats 1 --out {tmp}/out.json",
     "tables": "speed.table_parsing --tiny --repeats 1 --out {tmp}/out.json",
+    "ingest": "speed.ingest --megabytes 0.02 --rounds 1 --kinds times,svmlight --directory {tmp} --out {tmp}/out.json",
     "wall": "speed.wall --rows 300 --passes 1 --methods sgd --out {tmp}/out.json",
     "paths": "speed.paths --rows 60 --columns 90 --strengths 3 --out {tmp}/out.json",
     "small_sets": "speed.small_sets --tiny --out {tmp}/out.json",

@@ -28,6 +28,7 @@ from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import (
     copy_records,
     count_columns,
+    count_entries,
     gather_dense,
     gather_pairs,
     locate_records,
@@ -273,8 +274,7 @@ def _copied(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[UInts, Ints
 def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
     segments = piece.segments(spec)
     words, n_rows = spec.staging.read_segments(segments, piece.n_words, pool)
-    # One more than rows: the end of the last record.
-    row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)
+    row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)  # the end of the last record too
     # Records have no fixed length, so one pass finds where each begins.
     locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
     first = 0 if spec.shuffle else piece.start // spec.n_buckets
@@ -309,7 +309,7 @@ def _gather(spec: AssemblySpec, words: UInts, row_at: Ints, pool: BufferPool) ->
         values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_columns)
         gather_dense(words, floats, row_at, spec.layout.n_extra, values)
         return DenseRows(values)
-    nnz = int(words[row_at].sum(dtype=np.int64))
+    nnz = int(count_entries(words, row_at)[0])
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
     # Columns beyond the width may need wider indices until they are cut off.
     indices = _array(pool, "indices", nnz, index_dtype(2**32 if spec.narrowed else spec.n_columns))
@@ -334,7 +334,7 @@ def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDAr
 
 def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, Ints]:
     offsets = np.empty(len(row_at) + 1, dtype=np.int64)
-    labels = np.empty(int(words[row_at + 1].sum(dtype=np.int64)), dtype=np.float64)
+    labels = np.empty(int(count_entries(words, row_at)[1]), dtype=np.float64)
     # One pass over the records reads all labels.
     read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
     return labels, offsets
@@ -346,7 +346,7 @@ def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
     values = classes.ravel()
     # classes taken over from another dataset need not be sorted
     order = np.argsort(values, kind="stable")
-    return np.asarray(order[np.searchsorted(values, labels, sorter=order)] % classes.shape[-1])
+    return np.asarray((order % classes.shape[-1])[np.searchsorted(values, labels, sorter=order)])
 
 
 def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from distls.storage.machine import available_cores
 from distls.workers.compilation.kernel_cache import is_stored
 from distls.workers.ingestion.parsing.record_kernels import (
+    count_entries,
     gather_dense,
     gather_pairs,
     locate_records,
@@ -25,7 +26,7 @@ from distls.workers.ingestion.parsing.record_kernels import (
 )
 
 # gather_pairs, of sparse rows, comes last: most tables have no use for it
-_KERNELS = (read_labels, value_facts, sort_records, locate_records, gather_dense)
+_KERNELS = (count_entries, read_labels, value_facts, sort_records, locate_records, gather_dense)
 _PROGRAM = "from distls.workers.ingestion.compile_beside import compile_records; compile_records()"
 
 
@@ -62,6 +63,7 @@ def compile_records() -> None:
     row_at, offsets = np.array([0, 2, 4]), np.zeros(3, dtype=np.int64)
     floats, labels = words.view(np.float32), np.zeros(0)
     buckets, extra = np.zeros(2, dtype=np.uint32), np.zeros((0, 2), dtype=np.uint32)
+    count_entries(words, row_at[:-1])
     read_labels(words, row_at[:-1], 0, labels, offsets)
     value_facts(words, floats, row_at[:-1], 0, 1, True)
     sort_records(words, row_at, buckets, extra, np.zeros((2, 3), dtype=np.uint32), words.copy())

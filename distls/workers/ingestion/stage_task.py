@@ -9,7 +9,12 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
-from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
+from distls.workers.ingestion.parsing.record_kernels import (
+    count_entries,
+    read_labels,
+    sort_records,
+    value_facts,
+)
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.row_rules import RowLabels, RowRules, RowStep
@@ -162,7 +167,9 @@ def _write_batch(
     buckets = _buckets(spec, item, part, n_rows)
     origins = None
     if spec.origins:
-        order = np.argsort(buckets, kind="stable")  # as sort_records sorts them
+        # as sort_records sorts them; NumPy sorts two bytes by their digits, in a fifth of the time
+        small = spec.n_buckets <= 2**16
+        order = np.argsort(buckets.astype(np.uint16) if small else buckets, kind="stable")
         origins = numbers[order], None if batch.ids is None else take_ids(batch.ids, order)
     sort_records(batch.words, batch.row_at, buckets, extra, table, words)
     # Totals are the last row of the table.
@@ -176,7 +183,7 @@ def _write_batch(
 
 def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[Doubles, Ints]:
     rows = batch.row_at[:-1]
-    labels = np.empty(int(batch.words[rows + 1].sum()), dtype=np.float64)
+    labels = np.empty(int(count_entries(batch.words, rows)[1]), dtype=np.float64)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
     read_labels(batch.words, rows, n_extra, labels, offsets)
     return labels, offsets

@@ -122,17 +122,16 @@ class _ColumnReader(RowReader):
     def read_plain(self, item: TextItem) -> bool:
         """Read rows as long as they are read by records in the same way; return whether these were all."""
         first = None
-        with borrowed_buffers() as pool:
-            for line, block in plain_blocks(item, self.options, pool):
-                first = line if first is None else first
-                # a line of blanks is no row here
-                if self.progress.skipped or self.state[State.ROWS] != line - first:
-                    break
-                if block is None:
-                    return True
-                self.state[State.LINE] = line
-                self.begin(block)
-                self.run(block)
+        for line, block in plain_blocks(item, self.options):
+            first = line if first is None else first
+            # a line of blanks is no row here
+            if self.progress.skipped or self.state[State.ROWS] != line - first:
+                break
+            if block is None:
+                return True
+            self.state[State.LINE] = line
+            self.begin(block)
+            self.run(block)
         return False
 
     def answer(self, token: bytes) -> float:

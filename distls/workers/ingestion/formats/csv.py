@@ -317,6 +317,12 @@ class DelimitedParser(RowReader):
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
+        yield from self.full_batches(block)
+        if self.state[State.ROWS]:
+            yield self.take_batch()
+
+    def full_batches(self, block: TextBlock) -> Iterator[RecordBatch]:
+        """Yield the block's rows as long as they fill a batch; the rest is there to be taken."""
         start = self.progress.offset
         self.begin(block)
         while self.run(block) == Code.FULL:
@@ -324,12 +330,10 @@ class DelimitedParser(RowReader):
             # Twice the size: rows have no limit but memory.
             # full without a row: a single row is larger than the buffers
             if self.state[State.ROWS]:
-                yield self._take_batch()
+                yield self.take_batch()
             else:
                 self.records = records_in(self._pool, 2 * len(self.records.words))
         self._note(block, start + block.size)
-        if self.state[State.ROWS]:
-            yield self._take_batch()
 
     def _note(self, block: TextBlock, offset: int) -> None:
         """Copy the kernel's totals into `progress`."""
@@ -346,7 +350,8 @@ class DelimitedParser(RowReader):
         progress.unseen += int(state[State.UNSEEN])
         state[State.UNSEEN] = 0  # counted above
 
-    def _take_batch(self) -> RecordBatch:
+    def take_batch(self) -> RecordBatch:
+        """Return the rows that were parsed since the last batch."""
         n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])
         self.state[[State.ROWS, State.WORDS]] = 0
         words, _, row_at, row_line, row_weight = self.records
@@ -356,14 +361,8 @@ class DelimitedParser(RowReader):
         # by feature, of which a category has several
         starts = self.slots.indices[FEATURES:].tolist()
         rounded = [(starts[found[0]], *found[1:]) for found in take_rounded(self.slots.rounding)]
-        return RecordBatch(
-            words[:n_words],
-            row_at[: n_rows + 1],
-            row_line[:n_rows],
-            weights,
-            self.label_words,
-            rounded=rounded,
-        )
+        rows = words[:n_words], row_at[: n_rows + 1], row_line[:n_rows]
+        return RecordBatch(*rows, weights, self.label_words, rounded=rounded)
 
 
 def _n_slots(feature: Feature) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.parquet_files import load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, count_byte, line_pieces
+from distls.workers.ingestion.parsing.byte_kernels import Seen
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, Lines, line_pieces
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
@@ -33,34 +34,34 @@ def plain_batches(
             line += batch.num_rows
 
 
-def plain_pieces(item: TextItem, options: TableOptions) -> Iterator[tuple[int, bytes | None]]:
+def plain_pieces(item: TextItem, options: TableOptions) -> Iterator[tuple[int, Lines | None]]:
     """Yield (0-based line of the first row, rows) as long as the file is plain; None at its end."""
     if options.dialect.separator == " ":  # of runs of blanks, which are one, Arrow knows nothing
         return
     plain, line = _PlainText(options), 0
     for number, piece in enumerate(line_pieces(item, PIECE_BYTES)):
         if number == 0 and item.start == 0:
-            head, piece = _cut_header(piece.removeprefix(BYTE_ORDER_MARK), options)
+            head, piece = _cut_header(piece, options)
             if head is None or not (plain.has(head) and all(map(bytes.strip, head.splitlines()))):
                 return
             line = head.count(b"\n")
-        if not (piece and plain.has(piece)):
+        if not (piece.size and plain.has_lines(piece)):
             return
         yield line, piece
-        line += _count_lines(piece)
+        line += piece.n_lines
     yield line, None
 
 
-def _count_lines(piece: bytes) -> int:
-    return count_byte(piece, b"\n") + (piece[-1:] != b"\n")
-
-
-def _cut_header(text: bytes, options: TableOptions) -> tuple[bytes | None, bytes]:
+def _cut_header(lines: Lines, options: TableOptions) -> tuple[bytes | None, Lines]:
     """Return the lines before the first row, None if they are not there, and the text behind them."""
-    wanted = bool(separator_line(text[:16])) + options.dialect.header
-    lines = text.split(b"\n", wanted)
-    head = b"".join(line + b"\n" for line in lines[:wanted])
-    return (head if len(lines) > wanted else None), lines[-1]
+    text, size, n_ends, seen = lines
+    start = stop = 3 * (text[:3].tobytes() == BYTE_ORDER_MARK)
+    wanted = bool(separator_line(text[start : start + 16].tobytes())) + options.dialect.header
+    content = lines.content
+    for _ in range(wanted):
+        stop = content.find(b"\n", stop) + 1 or size + 1
+    head = content[start:stop] if stop <= size else None
+    return head, Lines(text[stop:], max(size - stop, 0), n_ends - wanted, seen)
 
 
 class _PlainText:
@@ -76,34 +77,40 @@ class _PlainText:
         documents = any(feature.kind == "text" for feature in options.features)
         self._starts = [b"\n", options.dialect.separator.encode()] if documents else []
 
+    def has_lines(self, lines: Lines) -> bool:
+        """Return whether lines are plain, which most are as they have nothing that may be other text."""
+        odd = lines.seen & (Seen.QUOTE | Seen.RETURN | Seen.CONTROL)
+        return not (odd or self._starts) or self.has(lines.content)
+
     def has(self, text: bytes) -> bool:
         """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
-        breaks = bare is not text and count_byte(bare, b"\n") != count_byte(text, b"\n")
+        breaks = bare is not text and bare.count(b"\n") != text.count(b"\n")
         if b"\r" in text:
             breaks |= text.count(b"\r") != text.count(b"\r\n")
         padded = any(start + b" " in bare or bare[:1] == b" " for start in self._starts)
         return not (breaks or padded or b'"' in bare or b"\0" in text)
 
 
-def _parsed(piece: bytes, options: TableOptions, names: Sequence[str]) -> Any:
+def _parsed(piece: Lines, options: TableOptions, names: Sequence[str]) -> Any:
     """Return the columns of plain text as an Arrow table, None if a line has other fields, or is not UTF-8."""
     arrow = load_arrow("X")
     from pyarrow import csv
 
-    reading = csv.ReadOptions(column_names=options.columns, use_threads=False, block_size=len(piece) + 1)
+    reading = csv.ReadOptions(column_names=options.columns, use_threads=False, block_size=piece.size + 1)
     parsing = csv.ParseOptions(delimiter=options.dialect.separator, newlines_in_values=False)
     types = dict.fromkeys(options.columns, arrow.string())
     converting = csv.ConvertOptions(
         column_types=types, include_columns=list(names), strings_can_be_null=False
     )
     try:
-        table = csv.read_csv(arrow.BufferReader(piece), reading, parsing, converting)
+        table = csv.read_csv(arrow.BufferReader(piece.text[: piece.size]), reading, parsing, converting)
     except arrow.ArrowInvalid:
         return None
-    if table.num_rows != _count_lines(piece):
+    if table.num_rows != piece.n_lines:
         return None
-    has_blanks = not piece.isascii() or any(blank in piece for blank in ASCII_BLANKS)
+    text = piece.content
+    has_blanks = piece.seen & Seen.HIGH or any(blank in text for blank in ASCII_BLANKS)
     return _trimmed(table, options, arrow) if has_blanks else table.combine_chunks()
 
 

@@ -18,10 +18,11 @@ from distls.workers.ingestion.formats.csv import DelimitedParser
 from distls.workers.ingestion.formats.mixed_columns import date_parts
 from distls.workers.ingestion.formats.parquet import parquet_blocks
 from distls.workers.ingestion.formats.plain_csv import ASCII_BLANKS, plain_pieces
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Feature, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes
-from distls.workers.ingestion.parsing.csv_field_kernels import NA, State
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
+from distls.workers.ingestion.parsing.byte_kernels import Seen
+from distls.workers.ingestion.parsing.csv_field_kernels import KIND, NA, Kind, State
+from distls.workers.ingestion.parsing.row_cuts import Lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator
 from distls.workers.ingestion.records.line_ids import BlockLines, fields_of
 from distls.workers.ingestion.records.reader import BlockReader, ReadRun
@@ -35,9 +36,7 @@ _KEPT_IN_QUOTES = (b'" ', b' "', b'"\t', b'\t"')
 _WIDE_BLANK = re.compile(r"[^\S\x00-\x7f]")
 
 
-def plain_blocks(
-    item: TextItem, options: TableOptions, pool: BufferPool
-) -> Iterator[tuple[int, TextBlock | None]]:
+def plain_blocks(item: TextItem, options: TableOptions) -> Iterator[tuple[int, TextBlock | None]]:
     """Yield (0-based line of the first row, whole lines) as long as the kernel reads as Arrow does; None at their end.
 
     Nothing is yielded of a small file, or of columns that the kernel does not know.
@@ -49,16 +48,17 @@ def plain_blocks(
     for number, (line, piece) in enumerate(plain_pieces(item, options)):
         if piece is None:
             yield line, None
-        elif (number == 0 and len(piece) < _SMALL) or _has_kept_blanks(piece):
+        elif (number == 0 and piece.size < _SMALL) or _has_kept_blanks(piece):
             return
         else:
-            text = pool.take("text", len(piece) + PADDING)
-            text[: len(piece)], text[len(piece) :] = np.frombuffer(piece, np.uint8), ord("\n")
-            yield line, TextBlock(text, len(piece))
+            yield line, TextBlock(piece.text, piece.size)
 
 
-def _has_kept_blanks(piece: bytes) -> bool:
+def _has_kept_blanks(lines: Lines) -> bool:
     """Return whether text may have blanks around values that the kernel takes for a part of them, or is not UTF-8."""
+    if not lines.seen & (Seen.QUOTE | Seen.CONTROL | Seen.HIGH):
+        return False
+    piece = lines.content
     quoted = b'"' in piece and any(blank in piece for blank in _KEPT_IN_QUOTES)
     if quoted or any(blank in piece for blank in _KEPT):
         return True
@@ -86,6 +86,22 @@ class _DateParser(DelimitedParser):
             if options.na or feature.impute:
                 self.columns[column, NA] = self._add_date((self.rules.na,) * feature.width)
 
+    @property
+    def n_rows(self) -> int:
+        """The rows that were parsed since the last batch."""
+        return int(self.state[State.ROWS])
+
+    def go_back(self, n_rows: int, progress: Progress) -> None:
+        """Forget the rows behind the first `n_rows`, and what was counted in them."""
+        if n_rows < self.n_rows:
+            self.state[[State.ROWS, State.WORDS]] = n_rows, self.records.row_at[n_rows]
+        self.progress = progress
+
+    def take_counts(self) -> Progress:
+        """Return what was counted since the last call."""
+        counts, self.progress = self.progress, Progress()
+        return counts
+
     def _add_date(self, parts: tuple[float, ...]) -> int:
         """Return the place of a new date."""
         at, self._at = self._at, self._at + 1 + len(parts)
@@ -103,10 +119,23 @@ class _DateParser(DelimitedParser):
         entry = len(self.table) - 1
         parts = date_parts(self.table.text(entry), feature.style)
         often = self._n_dates < _FEW_DATES + self.state[State.LINE] // _REPEATS
+        own = self.columns[self.state[State.COLUMN]]
+        if not often and own[KIND] == Kind.DATE:
+            # from here on the kernel reads most itself, which costs more than to look a few up
+            own[KIND] = _direct_kind(feature)
+            often = own[KIND] != Kind.DATE
         if not often or parts is None or max(map(abs, parts)) > np.finfo(np.float32).max:
             self.refuse(text, f"{self._field(text)}: a date for batches of Arrow")
         else:
             self.table.words.values[entry] = self._add_date(parts[: feature.width])
+
+
+def _direct_kind(feature: Feature) -> Kind:
+    """Return the kind of a column of dates of which those of fixed width are read where they are."""
+    if feature.style in ("time", "duration"):
+        return Kind.TIME if feature.style == "time" and feature.width == 2 else Kind.DATE
+    whole = len(DATE_PARTS)
+    return {whole: Kind.TIMESTAMP, whole - 2: Kind.DAY_TIMESTAMP}.get(feature.width, Kind.DATE)
 
 
 @dataclass(frozen=True)
@@ -134,24 +163,32 @@ def _kernel_batches(
 ) -> Iterator[tuple[RecordBatch | None, Progress]]:
     """Yield the records of plain text, and what was counted in them, up to a refused row; None at the end."""
     options, locate = replace(item.own(run.options), skip_errors=False), line_locator(item)
-    parser, ahead = None, 0
-    for line, block in plain_blocks(item, run.options, run.pool):
+    parser, ahead, at_end = None, 0, False
+    for line, block in plain_blocks(item, run.options):
         if parser is None:
             parser, ahead = _DateParser(options, run.n_extra, Progress(lines=line), locate, run.pool), line
         # a line of blanks, which the kernel passes over, is a row of too few fields
-        if line != ahead:
-            return
-        if block is None:
-            yield None, parser.progress
-            return
+        at_end = block is None and line == ahead + parser.n_rows
+        if block is None or line != ahead + parser.n_rows:
+            break
+        known, is_read = (parser.n_rows, replace(parser.progress)), False
+        # blocks have a batch together, since partitions are read from many chunks; ids are those of a block
+        parse = parser.parse if options.id_column else parser.full_batches
         with contextlib.suppress(BadInputError):
-            for batch in parser.parse(block):
+            for batch in parse(block):
                 if int(batch.row_line[-1]) - ahead + 1 != len(batch.row_line):
                     return
-                batch = _with_ids(batch, block, line, options, locate)
                 ahead += len(batch.row_line)
-                counts, parser.progress = parser.progress, Progress()
-                yield batch, counts
+                yield _with_ids(batch, block, line, options, locate), parser.take_counts()
+                known = 0, Progress()
+            is_read = parser.state[State.LINE] == ahead + parser.n_rows
+        if not is_read:
+            parser.go_back(*known)
+            break
+    if parser is not None and parser.n_rows:
+        yield parser.take_batch(), parser.take_counts()
+    if parser is not None and at_end:
+        yield None, parser.take_counts()
 
 
 def _with_ids(

@@ -33,6 +33,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     row_end,
     word_in,
 )
+from distls.workers.ingestion.parsing.date_kernels import store_date, store_time
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import store_pair
@@ -86,10 +87,29 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
     elif kind == Kind.CATEGORY:
         slots.indices[slot] = np.int64(value)
         slots.values[slot] = np.float64(value >= 0.0)
-    elif kind == Kind.DATE and value >= 0.0:
+    elif kind >= Kind.DATE and value >= 0.0:
         at = np.int64(value)
         for k in range(np.int64(slots.dates[at])):
             slots.values[slot + k] = slots.dates[at + 1 + k]
+
+
+@inlined
+def _word(
+    text: Bytes, p: int, rules: Rules, columns: Ints, c: int, words: Words, slots: Slots, state: Ints
+) -> Any:
+    """Read a field that may be a word into its slots; return (code, position after it, value)."""
+    kind, slot = columns[c, KIND], columns[c, SLOT]
+    if kind > Kind.DATE:
+        code, start, end, after, _ = field_bounds(text, p, rules.separator)
+        if kind == Kind.TIME:
+            found = store_time(text, start, end, slots.values, slot)
+        else:
+            found = store_date(text, start, end, slots.values, slot, kind == Kind.TIMESTAMP)
+        if found and code == Code.DONE:
+            return Code.DONE, after, 0.0
+    code, after, value = word_in(text, p, rules, columns[c], 2 * c, words, state)
+    _store_word(value, kind, slot, slots)
+    return code, after, value
 
 
 @inlined
@@ -144,8 +164,7 @@ def _parse_row(
             code, start, end, after, _ = field_bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
         else:
-            code, after, value = word_in(text, p, rules, columns[c], 2 * c, words, state)
-            _store_word(value, kind, slot, slots)
+            code, after, value = _word(text, p, rules, columns, c, words, slots, state)
             if value < 0.0 and kind == Kind.CATEGORY:
                 _note_unseen(state, c, n_unseen)
                 n_unseen += 1

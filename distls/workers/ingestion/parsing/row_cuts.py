@@ -2,38 +2,78 @@
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
-from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, TextItem, damage_described
+from distls.workers.ingestion.parsing.byte_kernels import Seen, look_at_bytes
+from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
+from distls.workers.ingestion.parsing.text_blocks import (
+    MAX_LINE,
+    SourceFile,
+    TextItem,
+    after_last_newline,
+    damage_described,
+    read_fully,
+)
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PIECE_BYTES = 8 * 2**20  # of whole lines
+_LARGE = 2**20  # bytes
 
 
-def line_pieces(item: TextItem, n_bytes: int) -> Iterator[bytes]:
+class Lines(NamedTuple):
+    """Whole lines, in a buffer that the next ones have too."""
+
+    text: Bytes  # shape (at least size + PADDING,), newlines from `size` on
+    size: int
+    n_ends: int  # of lines
+    seen: int  # bits of Seen of what may be in them
+
+    @property
+    def content(self) -> bytes:
+        """A copy of the text."""
+        return self.text[: self.size].tobytes()
+
+    @property
+    def n_lines(self) -> int:
+        """The number of lines, of which the last may have no end."""
+        return self.n_ends + bool(self.size and self.text[self.size - 1] != ord("\n"))
+
+    @property
+    def breaks_within(self) -> bool:
+        """Whether a carriage return is not before a newline."""
+        return self.seen & Seen.RETURN > 0 and self.content.count(b"\r") != self.content.count(b"\r\n")
+
+
+def line_pieces(item: TextItem, n_bytes: int) -> Iterator[Lines]:
     """Yield the text of an item in whole lines, about `n_bytes` at a time, nothing at a line that is too long."""
-    rest = b""
+    buffer = rest = np.empty(0, np.uint8)
     with damage_described(item.file), item.open() as file:
-        while piece := file.read(n_bytes):
-            text = rest + piece
-            end = text.rfind(b"\n") + 1
-            rest = text[end:]
-            if end:
-                yield text[:end]
-            elif len(rest) > MAX_LINE:
-                yield b""
-                return
-        if rest:
-            yield rest
+        while True:
+            n_rest = len(rest)
+            if len(buffer) < n_rest + n_bytes + PADDING:
+                buffer = np.empty(n_rest + 2 * n_bytes + PADDING, np.uint8)
+            buffer[:n_rest] = rest
+            size = n_rest + read_fully(file, buffer[n_rest : n_rest + n_bytes])
+            end = after_last_newline(buffer, size) if size > n_rest else size
+            rest = buffer[end:size].copy()
+            too_long = not end and size > MAX_LINE
+            if end or too_long:
+                yield _lines(buffer, end)
+            if size == n_rest or too_long:
+                break
         # After the last row: what changed meanwhile is not one source.
         item.file.check()
 
 
-def count_byte(text: bytes, byte: bytes) -> int:
-    """Return how often a byte is in text, for one that is often there many times as fast as `bytes.count`."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == byte[0]))
+def _lines(buffer: Bytes, size: int) -> Lines:
+    buffer[size : size + PADDING] = ord("\n")
+    if size >= _LARGE:
+        return Lines(buffer, size, *look_at_bytes(buffer, size))
+    # the kernel takes longer to compile than little text to be read with care
+    return Lines(buffer, size, int(np.count_nonzero(buffer[:size] == ord("\n"))), sum(Seen))
 
 
 def row_items(files: Sequence[SourceFile], separator: str | None, n_bytes: int) -> tuple[TextItem, ...]:
@@ -61,17 +101,18 @@ def _row_cuts(file: SourceFile, separator: str | None, n_bytes: int) -> tuple[tu
     cuts, start, n_lines, n_rows, quoted, blank = [*whole], 0, 0, 0, False, True
     for piece in line_pieces(TextItem(0, file, 0, file.size), min(n_bytes, PIECE_BYTES)):
         # a carriage return alone ends the record where it is no character of a field
-        if not piece or (separator is not None and piece.count(b"\r") != piece.count(b"\r\n")):
+        if not piece.size or (separator is not None and piece.breaks_within):
             return whole
         # the names of columns are in the first range, whatever is before them
         due = not blank and start >= cuts[-1][0] + n_bytes
-        blank = blank and not piece.removeprefix(BYTE_ORDER_MARK).strip()
+        blank = blank and not piece.content.removeprefix(BYTE_ORDER_MARK).strip()
         if due and not quoted:
             cuts.append((start, n_lines, n_rows))
-        if separator is None or not (quoted or b'"' in piece):
-            new_lines = new_rows = count_byte(piece, b"\n")
+        if separator is None or not (quoted or piece.seen & Seen.QUOTE):
+            new_lines = new_rows = piece.n_ends
         else:
-            text = np.frombuffer(piece if start else piece.removeprefix(BYTE_ORDER_MARK), np.uint8)
+            marked = start == 0 and piece.text[:3].tobytes() == BYTE_ORDER_MARK
+            text = piece.text[3 * marked : piece.size]
             quotes, ends = np.flatnonzero(text == ord('"')), np.flatnonzero(text == ord("\n"))
             if not _around_fields(text, quotes, mark, quoted):
                 return whole
@@ -79,7 +120,7 @@ def _row_cuts(file: SourceFile, separator: str | None, n_bytes: int) -> tuple[tu
             if due and quoted and len(rows):
                 cuts.append((start + int(ends[rows[0]]) + 1, n_lines + int(rows[0]) + 1, n_rows + 1))
             new_lines, new_rows, quoted = len(ends), len(rows), quoted ^ bool(len(quotes) % 2)
-        start, n_lines, n_rows = start + len(piece), n_lines + new_lines, n_rows + new_rows
+        start, n_lines, n_rows = start + piece.size, n_lines + new_lines, n_rows + new_rows
     return tuple(cuts)
 
 

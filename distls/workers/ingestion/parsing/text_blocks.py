@@ -288,7 +288,7 @@ def text_blocks(
         if size > 0:
             file.seek(start)
             buffer = pool.take("text", size + PADDING)
-            block = _padded_block(buffer, _read_fully(file, buffer[:size]))
+            block = _padded_block(buffer, read_fully(file, buffer[:size]))
             yield replace(block, starts_file=start == 0)
             item.file.check()
 
@@ -317,7 +317,8 @@ def _padded_block(buffer: Bytes, size: int) -> TextBlock:
     return TextBlock(buffer, size)
 
 
-def _read_fully(file: Any, into: Bytes) -> int:
+def read_fully(file: Any, into: Bytes) -> int:
+    """Read into all of a buffer, or until the end of a file; return the number of bytes."""
     view, done = into.data, 0
     while done < len(view) and (got := file.readinto(view[done:])):
         done += got
@@ -336,9 +337,9 @@ def _streamed(
     buffer = pool.take("text", block_bytes + PADDING)
     filled = 0
     while True:
-        filled += _read_fully(file, buffer[filled:-PADDING])
+        filled += read_fully(file, buffer[filled:-PADDING])
         at_end = filled < len(buffer) - PADDING
-        stop = filled if at_end else _after_last_newline(buffer, filled)
+        stop = filled if at_end else after_last_newline(buffer, filled)
         rest = buffer[stop:filled].copy()
         if stop:
             line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
@@ -353,7 +354,8 @@ def _streamed(
         filled = len(rest)
 
 
-def _after_last_newline(buffer: Bytes, size: int) -> int:
+def after_last_newline(buffer: Bytes, size: int) -> int:
+    """Return where the last whole line of buffer[:size] ends, 0 if there is none."""
     for start in range(max(size - _READ_BYTES, 0), -_READ_BYTES, -_READ_BYTES):
         chunk = buffer[max(start, 0) : min(max(start, 0) + _READ_BYTES, size)].tobytes()
         found = chunk.rfind(b"\n")

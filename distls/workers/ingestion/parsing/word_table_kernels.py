@@ -29,14 +29,18 @@ class Words(NamedTuple):
 
 
 @inlined
+def _word_before(text: Bytes, p: int, n: int) -> np.uint64:
+    """Return the eight bytes at `p`, of which those from the n-th on are zero."""
+    word = load_word(text, p)
+    return word & ((np.uint64(1) << np.uint64(8 * n)) - np.uint64(1)) if n < 8 else word
+
+
+@inlined
 def word_hash(text: Bytes, start: int, end: int, key: int) -> np.uint64:
     """Hash text[start:end] eight bytes at a time; eight bytes behind it must be readable."""
     value = np.uint64(key + 1) * _MIX
     while start < end:
-        word = load_word(text, start)
-        if end - start < 8:
-            word &= (np.uint64(1) << np.uint64(8 * (end - start))) - np.uint64(1)
-        value = (value ^ word) * _MIX
+        value = (value ^ _word_before(text, start, end - start)) * _MIX
         value ^= value >> np.uint64(29)
         start += 8
     return value
@@ -47,8 +51,8 @@ def _same(words: Words, entry: int, text: Bytes, start: int, end: int) -> bool:
     at = words.starts[entry]
     if words.starts[entry + 1] - at != end - start:
         return False
-    for k in range(end - start):  # noqa: SIM110  (numba does not compile all())
-        if words.text[at + k] != text[start + k]:
+    for p in range(start, end, 8):
+        if _word_before(words.text, at + p - start, end - p) != _word_before(text, p, end - p):
             return False
     return True
 

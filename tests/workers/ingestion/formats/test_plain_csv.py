@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import example, given
@@ -15,6 +16,8 @@ from distls.ingestion.request.source_start import source_file
 from distls.workers.ingestion.formats import plain_csv, table_records
 from distls.workers.ingestion.formats.document_records import Refused
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
+from distls.workers.ingestion.parsing import row_cuts
+from distls.workers.ingestion.parsing.byte_kernels import Seen, look_at_bytes
 from distls.workers.ingestion.parsing.row_cuts import row_items
 
 pytest.importorskip("pyarrow")
@@ -31,6 +34,8 @@ def rows_of(text, header, plain, n_bytes=2**20):
         path.write_bytes(text)
         if not plain:
             patch.setattr(table_records, "plain_batches", lambda *_: ())
+        # large text is looked at by a kernel
+        patch.setattr(row_cuts, "_LARGE", 0 if plain else 2**20)
         patch.setattr(plain_csv, "PIECE_BYTES", 23)
         options = TableOptions(
             columns=COLUMNS,
@@ -87,6 +92,22 @@ def test_both_read_the_same(text, header, mark):
 def test_ranges_of_a_file_are_read_as_the_file_is(text, header, mark, plain):
     content = (mark + text).encode()
     assert rows_of(content, header, plain, n_bytes=5) == rows_of(content, header, plain)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.binary(max_size=20), st.integers(0, 5000), st.sampled_from([b"a", b"\n", b"\t"]))
+def test_bytes_are_seen_wherever_they_are(odd, place, common):
+    text = common * place + odd + common * (5000 - place)
+    controls = set(odd) & {*range(32)} - set(b"\t\n\r")
+    bits = {
+        Seen.QUOTE: b'"' in odd,
+        Seen.RETURN: b"\r" in odd,
+        Seen.CONTROL: bool(controls),
+        Seen.HIGH: not odd.isascii(),
+    }
+    buffer = np.frombuffer(text + b"\n" * 8, np.uint8).copy()
+    found = look_at_bytes(buffer, len(text))
+    assert found == (text.count(b"\n"), sum(bit for bit, is_there in bits.items() if is_there))
 
 
 def test_rows_in_front_of_ranges_are_those_that_csv_reads(tmp_path):
