@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     is_rounded,
     listed_text,
     marks_of,
+    recorded_style,
     undecided_date,
     unmarked,
     utc_offsets,
@@ -40,6 +41,7 @@ HASHED = 2**17  # features of hashed categories
 _DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
 _MANY = 100  # rows in which whole numbers that all differ may be ids
+_TRANSFORMS = ("log1p", "none")  # of one column: before those of all, or none at all
 _SET_MARKS = ("|", ";", ",")
 _ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
 _CODE = re.compile(r"0[0-9]+")
@@ -156,9 +158,10 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
             raise ParameterError(
                 f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
             )
-        if kind == "marked" and style not in ("", ",", "."):
-            raise ParameterError(f"the decimal mark of numbers is , or ., not {entry!r}")
-        kinds[find("kind", name)] = kind, style
+        if kind not in ("date", "set") and style not in ("", *(_TRANSFORMS * (kind == "number"))):
+            raise ParameterError(f"kind {kind} has no {style!r}; numbers have number:log1p and number:none")
+        spaced = name.replace(",", ", ")  # as it may have been given
+        kinds[find("kind", spaced if spaced in find.names else name)] = kind, style
     return kinds
 
 
@@ -215,7 +218,7 @@ class FeatureMaker:
 
     def _of_kind(self, name: str, kind: str, style: str) -> Feature:
         if kind in ("number", "category"):
-            return Feature(name, () if kind == "category" else None)
+            return Feature(name, () if kind == "category" else None, transform=style)  # type: ignore[arg-type]
         if kind == "text":
             return Feature(
                 name, width=self.options.n_features or _DOCUMENTS, kind="text", words=self._words()
@@ -223,7 +226,7 @@ class FeatureMaker:
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
-            style = style or date_style(texts)
+            style = style or recorded_style(texts)
             if name not in self.declared and (text := undecided_date(texts)):
                 self.undecided[name] = text
             if len(offsets := utc_offsets(texts)) > 1:

@@ -338,11 +338,12 @@ def test_info_has_all_columns_as_one_table(tmp_path):
     kinds = ("note=text", "answer=text")
     options = {"label_column": "y,z", "weight_column": "w", "kind": kinds, "transform": "auto"}
     ingest(csv_of(table, tmp_path), tmp_path / "d", **options, impute="median+indicator")
-    dates, words = "date of 5 features; missing: median+indicator; standardize", "log1p, idf, l2norm"
+    dates, words = "date of 5 features; missing: median; standardize", "log1p, idf, l2norm"
     assert distls.info(tmp_path / "d")["table"] == {
         "y": "label", "z": "label", "w": "weight", "user_id": "id",
         "x": "number; missing: median+indicator; standardize", "when": dates,
-        "city": "category of 3 features; missing: category", "tags": "set of 3 features",
+        "city": f"category of 3 features; missing: most_frequent:{table['city'].mode()[0]}",
+        "tags": "set of 3 features",
         "note": f"text of 262,144 features; {words}", "answer": f"text of 262,144 features; {words}",
     }  # fmt: skip
     # a run and its model say the same

@@ -170,6 +170,14 @@ def date_style(texts: Iterable[str]) -> str:
     return "dmy" if day_first or not matches else "mdy"
 
 
+def recorded_style(texts: Iterable[str]) -> str:
+    """Return the style of dates, empty if none begins with its day or month, so that nothing was decided."""
+    texts = list(texts)
+    style = date_style(texts)
+    decided = style in ("time", "duration") or any(_YEAR_LAST.fullmatch(text.strip()) for text in texts)
+    return style if decided else ""
+
+
 def undecided_date(texts: Iterable[str]) -> str:
     """Return one of several dates if none says whether its day or its month is first, else an empty text.
 

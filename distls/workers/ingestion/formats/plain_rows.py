@@ -18,7 +18,7 @@ from distls.workers.ingestion.formats.csv import DelimitedParser
 from distls.workers.ingestion.formats.mixed_columns import date_parts
 from distls.workers.ingestion.formats.parquet import parquet_blocks
 from distls.workers.ingestion.formats.plain_csv import ASCII_BLANKS, plain_pieces
-from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.table_columns import DATE_PARTS, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.csv_field_kernels import NA, State
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
@@ -107,6 +107,12 @@ class _DateParser(DelimitedParser):
             self.refuse(text, f"{self._field(text)}: a date for batches of Arrow")
         else:
             self.table.words.values[entry] = self._add_date(parts[: feature.width])
+            if (
+                feature.width == len(DATE_PARTS) - 2
+                and parts[0] % 1.0
+                and feature.name not in self.progress.codes
+            ):
+                self.progress.codes.append(feature.name)
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,7 @@ class TableReader(BlockReader[Any, TableOptions]):
             if n_rows > skip:
                 progress.offset = progress.lines = n_rows
                 progress.gaps, progress.unseen = progress.gaps + counts.gaps, progress.unseen + counts.unseen
+                progress.codes += [name for name in counts.codes if name not in progress.codes]
                 progress.unseen_first = progress.unseen_first or counts.unseen_first
                 yield batch
         yield from super().batches(item, run)
