@@ -85,13 +85,15 @@ class Samples:
         style = date_style(values)
         # a number alone, such as 20240131, is a date where somebody says so
         if all(date_parts(value, style) and not value.isdecimal() for value in values):
-            return "date", style
+            return "date", recorded_style(values)
         for mark in ("", ","):
             dialect = in_decimals(self.dialect, mark)
             if all(_is_marked(value, dialect) for value in values) and any(map(dialect.is_word, values)):
                 return "marked", mark
         lists = [found for value in values if (found := listed_text(value)) is not None]
-        if len(lists) == len(values) and any(isinstance(v, str) for found in lists for v in found):
+        # one value between braces may be an id
+        several = not values[0].startswith("{") or any(len(found) > 1 for found in lists)
+        if len(lists) == len(values) and several and any(isinstance(v, str) for each in lists for v in each):
             return "set", ""
         # values of a category recur, however long they are
         if 2 * len({*values}) > len(values) > 1 and are_documents(values):
@@ -183,12 +185,9 @@ class FeatureMaker:
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
-    undecided: dict[str, str] = field(
-        default_factory=dict
-    )  # columns of dates -> one with its day and month in any order
-    several: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # columns of numbers -> those with different marks
+    # columns of dates -> one with its day and month in any order
+    undecided: dict[str, str] = field(default_factory=dict)
+    several: dict[str, list[str]] = field(default_factory=dict)  # of numbers -> those with different marks
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""

@@ -40,7 +40,7 @@ def rows_of(source, folder, name, label_column="y", **options):
     ingest(source, folder / name, label_column=label_column, shuffle=False, transform="auto", **options)
     data = open_dataset(folder / name)
     ids = data.origins.read(0).ids
-    weights = data.read(0).weight
+    weights = data.read(0).sample_weight
     return read_all(data)[0], data.feature_names(), read_all(data)[1], weights, ids and ids.texts()
 
 
