@@ -118,9 +118,9 @@ def plan_document(
             shared.pop(name, None)
             own.pop(name, None)
     return {
-        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2, and
-        # batches of tables with dates others than in 3
-        "version": 4,
+        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2,
+        # batches of tables with dates others than in 3, and dates and stand-ins for missing values others than in 4
+        "version": 5,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
         "options": {**shared, **own},
