@@ -325,3 +325,14 @@ def test_names_with_commas_and_blanks_have_kinds(tmp_path):
 def test_estimators_name_sets_of_labels(y):
     with pytest.raises(BadInputError, match=r"one class for each row; distls\.train"):
         StochasticClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize("cell", ["{{{},{}}}", "{{'{}', '{}'}}"], ids=["postgresql", "python"])
+def test_sets_may_stand_between_braces(tmp_path, cell):
+    rows = "".join(f'"{cell.format("abc"[k % 3], "de"[k % 2])}",{k},{k % 2}\n' for k in range(40))
+    _, found, _ = read("tags,x,y\n" + rows, tmp_path)
+    assert [*found] == ["x", *(f"tags={member}" for member in "abcde")]
+    assert found["tags=a"].tolist() == [k % 3 == 0 for k in range(40)]
+    (tmp_path / "ids").mkdir()
+    ids = "".join(f"{{{k:04}-{k % 3}}},{k},{k % 2}\n" for k in range(60))
+    assert "is taken for an id" in read("tags,x,y\n" + ids, tmp_path / "ids")[0]
