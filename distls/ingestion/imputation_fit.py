@@ -192,7 +192,7 @@ def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArra
     return f"missing values are filled in{marked}: {shown}{more}; --impute says otherwise"
 
 
-def stand_in_notice(features: Sequence[Feature], counts: Iterable[tuple[int, int]]) -> str:
+def stand_in_notice(features: Sequence[Feature], counts: Iterable[Sequence[int]]) -> str:
     """Say which columns lack values here that they had in training, and what stands for them; empty if none do.
 
     `counts` has numbers of rows by feature. What the user has chosen for a column needs no word.

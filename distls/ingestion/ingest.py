@@ -1,6 +1,6 @@
 """The public function `ingest`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -184,19 +184,24 @@ def ingest(
     run = partial(
         IngestRun, place_of(dataset), options, own, like=known, executor=runner, progress=progress or _silent
     )
-    try:
-        report = run(plan=plan).result()
-    except BadInputError as error:
-        again = with_line_breaks(plan) if UNCLOSED in str(error) else None
-        if again is None:
-            raise
-        report = run(plan=again).result()
+    report = _finished(run, plan)
     if columns:
         # plans and losses come with it, which an ingest has no use for
         from distls.columns.sharding import add_columns
 
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
+
+
+def _finished(run: Callable[..., IngestRun], plan: SourcePlan) -> IngestReport:
+    """Run an ingest; one of a table that turns out to have line breaks in fields once more, by records."""
+    try:
+        return run(plan=plan).result()
+    except BadInputError as error:
+        again = with_line_breaks(plan) if UNCLOSED in str(error) else None
+        if again is None:
+            raise
+        return run(plan=again).result()
 
 
 def _silent(done: int, total: int, stage: str) -> None:

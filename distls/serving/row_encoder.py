@@ -108,14 +108,15 @@ class RowEncoder:
 
         Raises BadInputError or MismatchError, naming the row or column, if they are not rows of this model.
         """
-        gaps: dict[int, int] = {}
+        gaps: list[list[int]] = []
         for block in self._row_blocks(x):
             # hashed text is in order already
             rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, "X, row {}".format)
             if self._stand_ins is not None:
-                rows = filled(rows, self._stand_ins, gaps)
+                rows, found = filled(rows, self._stand_ins)
+                gaps += found
             yield in_type(apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X"), self.dtype)
-        if notice := stand_in_notice(self.features, gaps.items()):
+        if notice := stand_in_notice(self.features, gaps):
             warn_caller(f"{notice} ({self.name})")
 
     def _owned(self, rows: Rows, x: Any) -> Rows:

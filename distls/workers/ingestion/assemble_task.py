@@ -132,7 +132,7 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     taken: list[_Taken] = []
-    found: dict[str, Any] = {"merged": [], "filled": {}}
+    found: dict[str, Any] = {"merged": [], "filled": []}
     order, partition, n_empty = _partition(spec, item, pool, taken, found)
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
@@ -140,13 +140,7 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
     n_classes = spec.staging.read_array("classes").shape[-1] if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
-    result = {
-        "codecs": codecs,
-        "record": asdict(record),
-        "dropped": {"empty": n_empty},
-        "merged": found["merged"],
-    }
-    result["filled"] = [*found["filled"].items()]
+    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}, **found}
     if spec.origins is not None:
         sources = _sources_of(spec, spec.origins, taken, order)
         # Origins before the record: a recorded partition has all of its files.
@@ -171,7 +165,7 @@ def _partition(
         row_at = row_at[order]
     x = _gather(spec, words, row_at, pool)
     if "stand_ins" in spec.fitted:
-        x = filled(x, spec.staging.read_array("stand_ins"), found["filled"])
+        x, found["filled"] = filled(x, spec.staging.read_array("stand_ins"))
     x = in_type(_transformed(spec, item, x, found["merged"] if spec.compared else None), spec.dtype)
     # Some rows have rare features only, which are known by now.
     n_rows = len(row_at)
@@ -212,6 +206,7 @@ def _rows_of(
     for piece in item.pieces:
         records = _read(spec, piece, pool)
         rows = np.arange(len(records.row_at))
+        # Without a split all rows are taken, which saves the look at their ranks.
         if len(spec.roots) > 1:
             rows = np.flatnonzero(_selected_rows(spec, records, item.part))
         row_at = records.row_at[rows] if len(spec.roots) > 1 else records.row_at

@@ -40,16 +40,14 @@ def stand_ins(features: Sequence[Feature]) -> Doubles | None:
     return None if np.isnan(found).all() else found
 
 
-def filled(x: Rows, fill: Doubles, gaps: dict[int, int]) -> Rows:
-    """Return rows in which missing values are filled in; `gaps` takes how many there were in each column."""
+def filled(x: Rows, fill: Doubles) -> tuple[Rows, list[list[int]]]:
+    """Return rows in which missing values are filled in, and columns with their numbers of these."""
     missing = np.isnan(x.data if isinstance(x, CsrRows) else x.values)
     if not missing.any():
-        return x
-    counts = _counts(x, missing, len(fill))
-    for column in np.flatnonzero(counts * ~np.isnan(fill)).tolist():
-        gaps[column] = gaps.get(column, 0) + int(counts[column])
-    step = {"columns": len(fill), "indicators": []}
-    return impute(x, step, {"fill": fill}, "")
+        return x, []
+    counts = _counts(x, missing, len(fill)) * ~np.isnan(fill)
+    rows = impute(x, {"columns": len(fill), "indicators": []}, {"fill": fill}, "")
+    return rows, [[c, int(counts[c])] for c in np.flatnonzero(counts).tolist()]
 
 
 def _counts(x: Rows, missing: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
