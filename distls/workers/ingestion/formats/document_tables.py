@@ -147,9 +147,11 @@ def joined_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
         return []
     try:
         reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, skipinitialspace=True)
-        rows = [[field.strip() for field in row] for row in reader][:-1]
+        rows = [[field.strip() for field in row] for row in reader]
     except csv.Error:
         return []
+    # a field that goes on behind these lines
+    rows = rows[: len(rows) - sum(line.count('"') for line in lines) % 2]
     return rows if len({*map(len, rows)}) == 1 and len(rows) > 1 else []
 
 
