@@ -234,7 +234,7 @@ def _with_own(steps: Steps, plan: SourcePlan) -> Steps:
     )
     others = [s["name"] for s in steps if "ranges" not in s and s["name"] not in ("min_count", "standardize")]
     if plain and others:
-        raise ParameterError(f"kind number:none is not for --transform {others[0]}, which is for all columns")
+        raise ParameterError(f"kind number:none: the transform {others[0]} is for all columns")
     first = tuple(step for step in steps if step["name"] == "min_count")
     own: Steps = ({"name": "log1p", "ranges": logged},) if logged else ()
     rest = tuple(step for step in steps if step not in first)

@@ -75,7 +75,7 @@ def test_exports_have_it(tmp_path):
         ({"kind": "note=text:log1p"}, "kind text has no 'log1p'"),
         (
             {"kind": "a=number:none", "transform": "l2norm", "ignore_columns": "note"},
-            "not for --transform l2norm",
+            "the transform l2norm is for all columns",
         ),
         ({"kind": "b=number:log1p"}, 'no column "b"'),
     ],
