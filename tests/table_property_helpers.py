@@ -17,19 +17,36 @@ TEXTS = (
 )
 N_ROWS = 40
 GAPS = {"words": "category", "days": "date", "sets": "set"}  # kinds with missing values -> those without
-KINDS = ("number", "gaps", "category", "text", "date", "set", "truth", "month", "codes", *GAPS)
+TIMES = {"time": "%H:%M", "stamp": "%Y-%m-%d %H:%M:%S", "date": "%Y-%m-%d", "month": "%d-%b-%Y"}
+KINDS = ("number", "gaps", "category", "text", "set", "truth", "codes", "lines", "marked", *TIMES, *GAPS)
+ROLES = {"key": "id_column", "w": "weight_column", "z": "label_column"}
 
 
 @st.composite
-def tables(draw):
-    """Return a frame of N_ROWS rows with labels in ``y``, and at least one other column of some kind."""
+def tables(draw, roles=True):
+    """Return a frame of N_ROWS rows with labels in ``y``, and at least one other column of some kind.
+
+    With `roles` there may be ids, weights and another target too; its ``attrs`` are options of an ingest.
+    """
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     columns = {"y": np.arange(N_ROWS) % 2}
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
     for k, kind in enumerate(kinds):
         columns[f"{kind}{k}"] = _column(kind, rng)
-    return pd.DataFrame(columns)
+    options = {"label_column": "y"}
+    for name in draw(st.sets(st.sampled_from([*ROLES]))) if roles else ():
+        columns[name] = _role(name, rng)
+        options[ROLES[name]] = "y,z" if name == "z" else name
+    frame = pd.DataFrame(columns)
+    frame.attrs = options
+    return frame
+
+
+def _role(name, rng):
+    if name == "key":
+        return pd.Series([f"k {k}" for k in rng.permutation(N_ROWS)], dtype=object)
+    return np.round(rng.random(N_ROWS), 2)
 
 
 def _column(kind, rng):
@@ -45,11 +62,16 @@ def _column(kind, rng):
         return pd.Series([WORDS[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object)
     if kind == "text":
         return pd.Series([f"{TEXTS[k % 4]} word{k}" for k in rng.permutation(N_ROWS)], dtype=object)
-    if kind in ("date", "month"):
-        days = pd.Series(
-            np.datetime64("2020-01-01", "s") + np.timedelta64(86400, "s") * rng.integers(0, 900, N_ROWS)
+    if kind == "lines":
+        return pd.Series(
+            [("one\ntwo", "three", 'a "b"\n,;')[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object
         )
-        return days.dt.strftime("%Y-%m-%d" if kind == "date" else "%d-%b-%Y").astype(object)
+    if kind == "marked":
+        return pd.Series([f"{k},{k}50 $" for k in rng.integers(1, 10, N_ROWS)], dtype=object)
+    if kind in TIMES:
+        seconds = rng.integers(0, 900 * 86400, N_ROWS)
+        times = pd.Series(np.datetime64("2020-01-01", "s") + seconds.astype("timedelta64[s]"))
+        return times.dt.strftime(TIMES[kind]).astype(object)
     members = ["1", "2", "30"] if kind == "codes" else ["a", "b", "c"]
     lists = [sorted(rng.choice(members, 2, False)) for _ in range(N_ROWS)]
     return pd.Series(

@@ -85,7 +85,9 @@ def labels_given(y: Any) -> Any:
 
 def classes_given(y: Any) -> Any:
     """Return the classes of rows; raise BadInputError if rows have sets of them."""
-    if hasattr(y, "tocsr") or (getattr(y, "ndim", 1) == 2 and y.shape[1] > 1):
+    lists = isinstance(y, (list, tuple)) or getattr(y, "dtype", np.dtype(int)).kind == "O"
+    several = lists and any(isinstance(one, (list, tuple, set, frozenset)) and len(one) != 1 for one in y)
+    if several or hasattr(y, "tocsr") or (getattr(y, "ndim", 1) == 2 and y.shape[1] > 1):
         raise BadInputError(
             "y: an estimator takes one class for each row; distls.train and distls.ingest take sets of labels"
         )

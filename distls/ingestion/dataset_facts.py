@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import structs
 
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import codes_notice
@@ -18,6 +20,7 @@ from distls.storage.dataset.metadata import DatasetMeta
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, TableOptions
 from distls.workers.ingestion.merged_values import Merged, Values
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, EqualValues
+from distls.workers.ingestion.stand_ins import recorded
 from distls.workers.ingestion.transforms import stored_width, transforms_digest
 
 _SHOWN = 20  # columns named in a notice
@@ -48,18 +51,22 @@ def dataset_meta(
         transforms_digest=transforms_digest(fitted.steps, fitted.features),
         zero_based=schema.zero_based,
         shuffle_seed=options.seed if options.shuffle else None,
-        source=_source(plan, options, "fill" in fitted.features) | ({"rows": rows} if rows else {}),
+        source=_source(plan, options, fitted) | ({"rows": rows} if rows else {}),
         codecs=dict(sorted(codecs.items())),
     )
 
 
-def _source(plan: SourcePlan, options: IngestOptions, imputed: bool) -> dict[str, Any]:
+def _source(plan: SourcePlan, options: IngestOptions, fitted: FittedTransforms) -> dict[str, Any]:
     """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
     recipe = plan.description
-    if not imputed and "features" in recipe:
-        # nothing was missing, so that nobody knows what would stand for it
-        plain = [{name: value for name, value in f.items() if name != "impute"} for f in recipe["features"]]
-        recipe = {**recipe, "features": plain}
+    if fitted.stand_ins and isinstance(plan.read, TableOptions):
+        own = [
+            structs.replace(f, impute=recorded(f, fitted.stand_ins[f.name]))
+            if f.name in fitted.stand_ins
+            else f
+            for f in plan.read.features
+        ]
+        recipe = {**recipe, "features": msgspec.to_builtins(own)}
     if plan.encoding:
         recipe = {**recipe, "encoding": plan.encoding}
     described: dict[str, Any] = {"recipe": recipe} if recipe else {}
@@ -99,8 +106,15 @@ def code_notices(survey: Survey) -> tuple[str, ...]:
     if not isinstance(read, TableOptions):
         return ()
     found = read.coded.union(*(summary.get("codes", ()) for summary in survey.summaries))
-    names = [feature.name for feature in read.features if feature.is_dense and feature.name in found]
-    return (codes_notice(names),) if names else ()
+    own = [feature for feature in read.features if feature.is_dense and feature.name in found]
+    names, timed = ([f.name for f in own if (f.kind == "date") == dated] for dated in (False, True))
+    notices = [codes_notice(names)] if names else []
+    notices += [
+        f'dates in "{name}" have times of day, but the first ones of the training data have none: the cycle of the day '
+        "is no feature"
+        for name in timed
+    ]
+    return tuple(notices)
 
 
 def digit_notices(

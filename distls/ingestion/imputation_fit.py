@@ -1,6 +1,7 @@
 """Fit the transform ``impute`` on the training rows: medians, means, most frequent values, columns with gaps."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from distls.facts import counted
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.workers.ingestion.assemble_task import AssemblySpec
-from distls.workers.ingestion.formats.table_columns import TableOptions, first_columns
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.imputation_task import (
     DIGITS,
     Digits,
@@ -29,17 +30,20 @@ Step = dict[str, Any]
 
 
 def impute_steps(plan: SourcePlan, has_gaps: bool) -> tuple[Step, ...]:
-    """Return the step that is to be fitted, none where no value is missing."""
+    """Return the step that is to be fitted; it stays a transform where it `is_needed`, as some value is missing."""
     read = plan.read
-    if not has_gaps or not isinstance(read, TableOptions) or not read.gaps:
+    if not isinstance(read, TableOptions) or not read.gaps:
         return ()
     # of categories the missing value is one already, unless it becomes another
-    starts = first_columns(read.features)
-    columns = zip(read.features, starts, strict=False)
+    columns = [
+        (f, at) for f, at in zip(read.features, first_columns(read.features), strict=False) if f.impute
+    ]
     return (
         {
             "name": "impute",
-            "strategies": [[at, f.size, f.name, f.impute, f.is_dense] for f, at in columns if f.impute],
+            "strategies": [[at, f.size, f.name, f.impute, f.is_dense] for f, at in columns],
+            "whole": [at for f, at in columns if f.categories is not None and "" not in f.categories],
+            "is_needed": has_gaps,
         },
     )
 
@@ -51,6 +55,7 @@ class Imputed:
     step: Step
     fill: Doubles
     notice: str
+    stand_ins: dict[str, list[float]]  # of columns without gaps: values for one, of a category its place
 
 
 @dataclass
@@ -71,7 +76,7 @@ class ImputeFit:
         if found is None:
             found = self._fitted()
             self.spec.staging.write_document("impute", found)
-        return Imputed(found["step"], np.array(found["fill"]), found["notice"])
+        return Imputed(found["step"], np.array(found["fill"]), found["notice"], found["stand_ins"])
 
     def _fitted(self) -> dict[str, Any]:
         entries = self.step["strategies"]
@@ -90,13 +95,22 @@ class ImputeFit:
         marked = [int(c) for c, n in zip(columns, gaps, strict=True) if n and c in first]
         step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
         step |= {"indicators": marked, **({"moved": self.moved} if self.moved else {})}
+        by_column = dict(zip(columns.tolist(), gaps.tolist(), strict=True))
         return {
+            "stand_ins": self._stand_ins(by_column, counts),
             "step": step,
             "fill": [*self.fill.tolist(), *(0.0 for _ in marked)],
-            "notice": _notice(
-                numbers, dict(zip(columns.tolist(), gaps.tolist(), strict=True)), self.fill, n_rows
-            ),
+            "notice": _notice(numbers, by_column, self.fill, n_rows),
         }
+
+    def _stand_ins(self, gaps: dict[int, int], counts: Ints) -> dict[str, list[float]]:
+        found = {}
+        for start, size, name, how, is_dense in self.step["strategies"]:
+            if is_dense and not gaps[start]:
+                found[name] = self.fill[start : start + size].tolist()
+            elif start in self.step["whole"] and not how.startswith("constant:"):
+                found[name] = [int(np.argmax(counts[start : start + size]))]
+        return found
 
     def _fill_numbers(
         self, columns: Ints, how: Sequence[str], gaps: Ints, sums: Doubles, n_rows: int
@@ -176,3 +190,31 @@ def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArra
         ", with a feature that says where" if any(how.endswith("+indicator") for _, how, *_ in found) else ""
     )
     return f"missing values are filled in{marked}: {shown}{more}; --impute says otherwise"
+
+
+def stand_in_notice(features: Sequence[Feature], counts: Iterable[Sequence[int]]) -> str:
+    """Say which columns lack values here that they had in training, and what stands for them; empty if none do.
+
+    `counts` has numbers of rows by feature. What the user has chosen for a column needs no word.
+    """
+    gaps: Counter[int] = Counter()
+    for column, n in counts:
+        gaps[column] += n
+    found = [
+        f'"{f.name}" ({counted(most, "row")}: {strategy.replace("_", " ")}{_shown(f, text)})'
+        for f, start in zip(features, first_columns(features), strict=False)
+        if (most := max(gaps[column] for column in range(start, start + f.size)))
+        for strategy, _, text in [f.impute.partition(":")]
+        if strategy != "constant"
+    ]
+    if not found:
+        return ""
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"values are missing that no row lacked in training, and are filled in: {', '.join(found[:_SHOWN])}{more}"
+
+
+def _shown(feature: Feature, text: str) -> str:
+    """Return a value as the notice has it; the days of a date say nothing to anybody."""
+    if feature.kind == "date":
+        return ""
+    return f" {text}" if feature.categories is not None else f" {float(text):.6g}"

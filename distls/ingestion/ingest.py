@@ -1,12 +1,14 @@
 """The public function `ingest`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
+from distls.ingestion.formats.csv import with_line_breaks
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
 from distls.ingestion.formats.memory_arrays import own_columns, plan_arrays
@@ -19,9 +21,10 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.run import IngestRun
 from distls.long_calls import long_call
-from distls.storage.errors import ParameterError
+from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
+from distls.workers.ingestion.formats.csv import UNCLOSED
 from distls.workers.ingestion.records.label_sets import label_sets
 
 _SETS_FOUND = "y has sets of labels (multilabel); target='continuous' takes a matrix of 0 and 1 for numbers"
@@ -178,13 +181,27 @@ def ingest(
     plan, own = _plan(sources, y, sample_weight, request, options, known)
     plan = replace(plan, notices=(*notices, *plan.notices))
     runner = executor_of(executor, client)
-    report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
+    run = partial(
+        IngestRun, place_of(dataset), options, own, like=known, executor=runner, progress=progress or _silent
+    )
+    report = _finished(run, plan)
     if columns:
         # plans and losses come with it, which an ingest has no use for
         from distls.columns.sharding import add_columns
 
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
+
+
+def _finished(run: Callable[..., IngestRun], plan: SourcePlan) -> IngestReport:
+    """Run an ingest; one of a table that turns out to have line breaks in fields once more, by records."""
+    try:
+        return run(plan=plan).result()
+    except BadInputError as error:
+        again = with_line_breaks(plan) if UNCLOSED in str(error) else None
+        if again is None:
+            raise
+        return run(plan=again).result()
 
 
 def _silent(done: int, total: int, stage: str) -> None:

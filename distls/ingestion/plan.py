@@ -1,5 +1,6 @@
 """Plan an ingest: recognise the sources, and compare the plan with that of an unfinished ingest."""
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from distls.ingestion.request.joined_labels import as_asked, seen_options, with_
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.request.source_start import encoded, source_file
+from distls.ingestion.request.source_start import encoded, source_file, start_of, whole_lines
 from distls.storage.dataset.dataset import STAGING, is_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import remove_tree
@@ -63,7 +64,7 @@ def plan_files(
         if like is not None
         else (*plan.notices, *_folder_notices(files, getattr(plan.read, "columns", ())))
     )
-    notices += _repeated(files)
+    notices += (*_repeated(files), *_other_encoding(files, encoding))
     return replace(plan, encoding=encoding, notices=notices), read
 
 
@@ -76,6 +77,19 @@ def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
         if key in first:
             return (f"{file.path}: the same file as {first[key]}: its rows are read twice",)
         first[key] = file.path
+    return ()
+
+
+def _other_encoding(files: Sequence[SourceFile], encoding: str) -> tuple[str, ...]:
+    """Return a notice of files that are UTF-8, but read in another encoding, as asked or as the training data were."""
+    for file in files if encoding else ():
+        start = whole_lines(start_of(replace(file, encoding=""))) if file.encoding == encoding else b""
+        with contextlib.suppress(UnicodeDecodeError):
+            if not start.isascii() and start.decode():
+                return (
+                    f"{file.path}: valid UTF-8, with characters beyond ASCII, but read as {encoding}: --encoding utf-8 "
+                    "reads it as it is",
+                )
     return ()
 
 
@@ -104,8 +118,8 @@ def plan_document(
             shared.pop(name, None)
             own.pop(name, None)
     return {
-        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2, and
-        # batches of tables with dates others than in 3 and in 4
+        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2,
+        # batches of tables with dates others than in 3, and dates and stand-ins for missing values others than in 4
         "version": 5,
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name

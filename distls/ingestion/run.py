@@ -25,6 +25,7 @@ from distls.ingestion.dataset_facts import (
     lost_labels,
 )
 from distls.ingestion.formats.column_kinds import asks_for_choice
+from distls.ingestion.imputation_fit import stand_in_notice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
 from distls.ingestion.label_rules import counted_rows, dropped_rows, rows_record, store_rules
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
@@ -285,7 +286,9 @@ class IngestRun:
         rows = rows_record(self.plan, self.read, dropped)
         meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
-        notices = self._notices(datasets[0].meta, survey, schema, fitted.notice)
+        counts = [each for result in results for each in result.get("filled", ())]
+        missing = fitted.notice or stand_in_notice(getattr(self.plan.read, "features", ()), counts)
+        notices = self._notices(datasets[0].meta, survey, schema, missing)
         if self.like is None:
             merged = [result["merged"] for result in results]
             notices += digit_notices(datasets[0], merged, rounded, self.plan.feature_names, self._centred)

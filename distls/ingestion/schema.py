@@ -384,10 +384,10 @@ def _check_log1p(survey: Survey, steps: Sequence[dict[str, Any]]) -> None:
     # here the line is still known; after steps other than scale, the check is left to their application
     divisor = 1.0
     for step in steps:
+        if step["name"] not in ("log1p", "scale") or "ranges" in step:
+            return
         if step["name"] == "log1p":
             break
-        if step["name"] != "scale":
-            return
         divisor *= step["divisor"]
     else:
         return

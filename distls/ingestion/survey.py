@@ -314,8 +314,10 @@ def _sizes(categories: Sequence[Feature]) -> str:
     return f"categorical {what}, with a feature for each value: {sizes}{more}"
 
 
-# 5 kg, 80km; not 5a, 4th
-_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:\s+([^\W\d_])|\s*(?!st|nd|rd|th)([^\W\d_]{2,4}))")
+# 5 kg, 80km, USD 5; not 5a, 4th
+_UNIT = re.compile(
+    r"[-+]?\d+(?:[.,]\d+)?(?:\s+([^\W\d_])|\s*(?!st|nd|rd|th)([^\W\d_]{2,4}))|([A-Z]{2,3}\.?)\s+[-+]?\d+(?:[.,]\d+)?"
+)
 
 
 def _doubts(feature: Feature) -> list[str]:

@@ -1,7 +1,7 @@
 """Choose the transforms of an ingest, fit them on its training rows, or take them over from other data."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -10,14 +10,19 @@ from numpy.typing import NDArray
 
 from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.imputation_fit import ImputeFit, impute_steps
-from distls.ingestion.request.like import Like
+from distls.ingestion.request.like import Like, known_stand_ins
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
-from distls.storage.errors import BadInputError, MismatchError
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
-from distls.workers.ingestion.formats.table_columns import TableOptions, dense_width, text_ranges
+from distls.workers.ingestion.formats.table_columns import (
+    TableOptions,
+    dense_width,
+    first_columns,
+    text_ranges,
+)
 from distls.workers.ingestion.transforms import (
     AUTO,
     FITTED,
@@ -49,16 +54,19 @@ class FittedTransforms:
     features: dict[str, NDArray[Any]]  # of the dataset; the fitted arrays are in the staging area too
     share: float = 1.0  # fraction of the source's values that min_count leaves
     notice: str = ""  # of missing values
+    stand_ins: Mapping[str, Sequence[float]] = field(default_factory=dict)  # as `Imputed` has them
+    fill: NDArray[Any] | None = None  # what those of `like` stand for
 
     @property
     def names(self) -> tuple[str, ...]:
         """Arrays needed by the workers."""
-        return tuple(name for name in FITTED if name in self.features)
+        own = () if self.fill is None else ("stand_ins",)
+        return (*(name for name in FITTED if name in self.features), *own)
 
 
 def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
     """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
-    fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
+    fitted = FittedTransforms(tuple(like.meta.transforms), like.features(), fill=known_stand_ins(like))
     # subtracting a mean would make sparse rows dense
     if "mean" in fitted.features and not spec.layout.dense and not centres(fitted.steps):
         raise MismatchError(
@@ -85,11 +93,14 @@ def _groups(training: Items) -> list[Items]:
 
 def _with_imputation(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
     # as they were read: what is fitted here comes before all others
-    plain = replace(spec, transforms=())
-    found = ImputeFit(plain, lambda task: mapped(task, plain, _groups(training)), spec.transforms[0]).result()
-    return _stored(
-        spec, FittedTransforms((found.step, *spec.transforms[1:]), {"fill": found.fill}, notice=found.notice)
-    )
+    plain, first, others = replace(spec, transforms=()), spec.transforms[0], spec.transforms[1:]
+    # where nothing is missing the rows of a partition tell enough
+    groups = _groups(training if first["is_needed"] else training[:1])
+    found = ImputeFit(plain, lambda task: mapped(task, plain, groups), first).result()
+    if not first["is_needed"]:
+        return FittedTransforms(others, {}, stand_ins=found.stand_ins)
+    own = {"fill": found.fill}
+    return _stored(spec, FittedTransforms((found.step, *others), own, 1.0, found.notice, found.stand_ins))
 
 
 def _with_counts(
@@ -121,8 +132,8 @@ def _renumbered(step: dict[str, Any], kept: NDArray[np.int64]) -> dict[str, Any]
     """Return a step of some columns with their numbers among those that are kept."""
     # kept columns are in their order, so that a range stays one
     own = dict(step)
-    if "ranges" in step:
-        own["ranges"] = [np.searchsorted(kept, bounds).tolist() for bounds in step["ranges"]]
+    for name in {"ranges", "except"} & own.keys():
+        own[name] = [np.searchsorted(kept, bounds).tolist() for bounds in step[name]]
     if "dense" in step:
         own["dense"] = int(np.searchsorted(kept, step["dense"]))
     return own
@@ -153,24 +164,29 @@ def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArra
 def _with_moments(
     spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
 ) -> FittedTransforms:
+    place = next(n for n, step in enumerate(fitted.steps) if step["name"] == "standardize")
     if not spec.staging.has_array("std"):
-        place = next(n for n, step in enumerate(fitted.steps) if step["name"] == "standardize")
         before = replace(spec, transforms=fitted.steps[:place], fitted=fitted.names)
         moments = reduce(merge_moments, mapped(column_moments, before, _groups(training)))
         mean, std = moments.mean, scale_of(moments)
         if "dense" in fitted.steps[place]:  # indicators and words stay
             width = fitted.steps[place]["dense"]
             mean[width:], std[width:] = 0.0, 1.0
+        for start, stop in fitted.steps[place].get("except", ()):
+            mean[start:stop], std[start:stop] = 0.0, 1.0
         spec.staging.write_array("mean", mean)
         spec.staging.write_array("std", std)
     names = ("mean", "std") if spec.layout.dense or centres(fitted.steps) else ("std",)
     own = {name: np.array(spec.staging.read_array(name)) for name in names}
-    return replace(fitted, features={**fitted.features, **own})
+    # what is fitted says it
+    steps = tuple({name: value for name, value in step.items() if name != "except"} for step in fitted.steps)
+    return replace(fitted, steps=steps, features={**fitted.features, **own})
 
 
 def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
+    arrays = fitted.features if fitted.fill is None else {**fitted.features, "stand_ins": fitted.fill}
     for name in fitted.names:
-        spec.staging.write_array(name, fitted.features[name])
+        spec.staging.write_array(name, arrays[name])
     return fitted
 
 
@@ -193,6 +209,7 @@ def completed_transforms(
             kept = ({"name": "min_count", "count": 1},)  # most hashes are those of no word
         options = replace(options, transform=(*kept, *steps))
         schema = replace(schema, notices=(*schema.notices, notice))
+    options = replace(options, transform=_with_own(options.transform, survey.plan))
     missing = impute_steps(survey.plan, survey.total("gaps") > 0)
     return (replace(options, transform=(*missing, *options.transform)) if missing else options), schema
 
@@ -206,6 +223,24 @@ def _of_columns(steps: Steps, plan: SourcePlan) -> Steps:
     ranges, width = text_ranges(plan.read.features), dense_width(plan.read.features)
     own = ({"dense": width} if step["name"] == "standardize" else {"ranges": ranges} for step in steps)
     return tuple({**step, **columns} for step, columns in zip(steps, own, strict=True))
+
+
+def _with_own(steps: Steps, plan: SourcePlan) -> Steps:
+    """Return the steps with those of single numbers, and the columns that no other is for."""
+    features = plan.read.features if isinstance(plan.read, TableOptions) else ()
+    columns = list(zip(features, first_columns(features), strict=False))
+    logged, plain = (
+        [[at, at + f.size] for f, at in columns if f.transform == name] for name in ("log1p", "none")
+    )
+    others = [s["name"] for s in steps if "ranges" not in s and s["name"] not in ("min_count", "standardize")]
+    if plain and others:
+        raise ParameterError(f"kind number:none: the transform {others[0]} is for all columns")
+    first = tuple(step for step in steps if step["name"] == "min_count")
+    own: Steps = ({"name": "log1p", "ranges": logged},) if logged else ()
+    rest = tuple(step for step in steps if step not in first)
+    if plain:
+        rest = tuple({**s, "except": plain} if s["name"] == "standardize" else s for s in rest)
+    return (*first, *own, *rest)
 
 
 def is_mixed(plan: SourcePlan) -> bool:

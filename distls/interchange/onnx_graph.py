@@ -161,8 +161,7 @@ class _Graph:
             if name == "min_count":
                 self.add("Gather", features["kept"], axis=1)
             elif name == "log1p":
-                self.add("Add", np.ones(1))
-                self.add("Log")
+                self._log1p(step.get("ranges", [[0, self.model.n_features]]))
             elif name == "idf":
                 self.add("Mul", features["idf"])
             elif name == "scale":
@@ -174,6 +173,18 @@ class _Graph:
                     centred = np.arange(self.model.n_features) < step.get("dense", self.model.n_features)
                     self.add("Sub", np.where(centred, features["mean"], 0.0))
                 self.add("Div", features["std"])
+
+    def _log1p(self, ranges: list[list[int]]) -> None:
+        own = np.zeros(self.model.n_features)
+        for start, stop in ranges:
+            own[start:stop] = 1.0
+        rows = self.last
+        self.add("Mul", own)
+        self.add("Add", np.ones(1))
+        logarithms = self.add("Log")  # of other columns zero
+        self.last = rows
+        self.add("Mul", 1.0 - own)
+        self.add("Add", logarithms)
 
     def _unit_rows(self) -> None:
         rows = self.last

@@ -13,6 +13,7 @@ from distls.interchange.linear_form import Folded
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature, missing_category
+from distls.workers.ingestion.stand_ins import stand_ins
 
 _KINDS = {
     "text": "documents",
@@ -73,7 +74,10 @@ class Gaps(NamedTuple):
         """Return those that the model's training has found."""
         step = next((step for step in model.transforms if step["name"] == "impute"), {})
         na, moved = model.source["recipe"].get("na", ""), step.get("moved", ())
-        return cls(na, model.features.get("fill"), dict(moved), list(step.get("indicators", ())))
+        fill, features = model.features.get("fill"), features_of(model)
+        if features and (own := stand_ins(features)) is not None:
+            fill = own if fill is None else np.where(np.isnan(own), fill[: len(own)], own)
+        return cls(na, fill, dict(moved), list(step.get("indicators", ())))
 
     def stand_in(self, feature: Feature, first: int) -> str | float | None:
         """Return the number or category of a missing value, None where there is none."""

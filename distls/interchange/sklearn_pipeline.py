@@ -158,7 +158,10 @@ def _words(feature: Feature) -> BaseEstimator:
 def _transform(model: FittedModel, step: dict[str, Any]) -> BaseEstimator:
     name, n_features = step["name"], model.n_features
     if "ranges" in step and name != "idf":  # whose weights are 1 elsewhere
-        return _apart(_transform(model, {"name": name}), step["ranges"], n_features)
+        # as they are when it is fitted, rows of a table of numbers are dense
+        dense = all(feature.is_dense for feature in features_of(model))
+        rows = np.zeros((2, n_features)) if dense else csr_matrix((2, n_features))
+        return _apart(_transform(model, {"name": name}), step["ranges"], rows)
     if name == "min_count":
         # the selector that needs nothing but a number for each column
         selector = VarianceThreshold(0.5)
@@ -178,15 +181,15 @@ def _transform(model: FittedModel, step: dict[str, Any]) -> BaseEstimator:
     )
 
 
-def _apart(made: BaseEstimator, ranges: list[list[int]], width: int) -> ColumnTransformer:
-    """Return a transformer of ranges of columns, which leaves those between them alone."""
-    edges = [0, *(edge for first_and_stop in ranges for edge in first_and_stop), width]
+def _apart(made: BaseEstimator, ranges: list[list[int]], rows: Any) -> ColumnTransformer:
+    """Return a transformer of ranges of columns, which leaves those between them alone, fitted to `rows`."""
+    edges = [0, *(edge for first_and_stop in ranges for edge in first_and_stop), rows.shape[1]]
     parts = [
         (f"columns from {first}", made if k % 2 else "passthrough", slice(first, stop))
         for k, (first, stop) in enumerate(itertools.pairwise(edges))
         if first < stop
     ]
-    return ColumnTransformer(parts, sparse_threshold=1.0).fit(csr_matrix((2, width)))
+    return ColumnTransformer(parts, sparse_threshold=1.0).fit(rows)
 
 
 def _scaler(scale: Any, mean: Any) -> StandardScaler:

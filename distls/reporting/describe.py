@@ -107,8 +107,12 @@ def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, 
     """Return what each column of a table is, and how it is transformed, unless there is nothing but numbers."""
     recipe = source.get("recipe", {})
     features = recipe.get("features", ()) if isinstance(recipe, Mapping) else ()
-    if not any({"kind", "impute", "categories"} & set(feature) for feature in features):
+    if not any({"kind", "impute", "categories", "transform"} & set(feature) for feature in features):
         return {}
+    # of single numbers, the first of some columns
+    single = [s for s in transforms if s["name"] == "log1p" and "ranges" in s][:1]
+    logged = any(feature.get("transform") == "log1p" for feature in features)
+    others = [step for step in transforms if not logged or step not in single]
     # these columns have no features, but a role
     roles = [("label", name) for name in recipe.get("labels") or [recipe.get("label")]]
     roles += [(role.removesuffix("_column"), recipe.get(role)) for role in ("weight", "id_column")]
@@ -118,7 +122,9 @@ def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, 
         number = feature.get("kind", "") in ("", "date", "marked")
         leading = leading and number and not {"categories", "indices"} & set(feature)
         part = "ranges" if feature.get("kind") == "text" else "dense" if leading else ""
-        columns[feature["name"]] = "; ".join([_kind(feature), *_steps(transforms, part)])
+        own = feature.get("transform", "")
+        steps = [own] if own == "none" else [*filter(None, [own]), *_steps(others, part)]
+        columns[feature["name"]] = "; ".join([_kind(feature), *filter(None, [", ".join(steps)])])
     return {"table": columns}
 
 
@@ -127,19 +133,20 @@ def _kind(feature: Mapping[str, Any]) -> str:
     kind = feature.get("kind") or ("number" if values is None else "category")
     size = len(values) if values is not None else max(feature.get("width", 0), 1)
     counted = f"{kind} of {size:,} features" if size > 1 else kind
-    return f"{counted}; missing: {feature['impute']}" if feature.get("impute") else counted
+    # of dates the numbers of their features say nothing to anybody
+    impute = str(feature.get("impute", "")).partition(":" if feature.get("kind") == "date" else "\n")[0]
+    return f"{counted}; missing: {impute}" if impute else counted
 
 
 def _steps(transforms: Sequence[Mapping[str, Any]], part: str) -> list[str]:
     """Return the transforms of one part of the columns, or of all."""
-    named = [
+    return [
         step["name"]
         for step in transforms
         # what is missing is said of each column; rare features are dropped from all
         if step["name"] not in ("impute", "min_count")
         and (part in step or not {"ranges", "dense"} & set(step))
     ]
-    return [", ".join(named)] if named else []
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:

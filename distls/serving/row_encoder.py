@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from distls.facts import warn_caller
 from distls.ingestion.formats.documents import known_hashing
+from distls.ingestion.formats.first_values import later_notices
 from distls.ingestion.formats.parquet import check_like_kinds
 from distls.ingestion.formats.tables import is_table, like_columns, listed
+from distls.ingestion.imputation_fit import stand_in_notice
 from distls.ingestion.request.format_options import TableColumns
-from distls.ingestion.request.like import like_model
+from distls.ingestion.request.like import known_stand_ins, like_model
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, FormatError, MismatchError
@@ -30,10 +32,12 @@ from distls.workers.ingestion.formats.data_frames import (
 )
 from distls.workers.ingestion.formats.document_records import hashed_texts
 from distls.workers.ingestion.formats.parquet import record_batch_rows
+from distls.workers.ingestion.formats.parquet_files import SAMPLED
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
 from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, centres, in_type, needs_digits, source_width
 
 _BLOCK_BYTES = 2**26  # of rows that are encoded and scored at a time
@@ -54,7 +58,10 @@ class RowEncoder:
         self.steps, self.fitted = model.transforms, model.features
         self.width = source_width(model.transforms, model.n_features)
         self.dtype = "float64" if float64 else "float32"
-        gaps, wide = "fill" in self.fitted, float64 or needs_digits(self.steps)
+        # of columns that lacked no value in training
+        self._stand_ins = known_stand_ins(self.like) if is_table(self.like) else None
+        gaps = "fill" in self.fitted or self._stand_ins is not None
+        wide = float64 or needs_digits(self.steps)
         self.pack = PackOptions(self.width, 0, wide, skip_errors=False, gaps=gaps)
         self.source = model.source.get("format", "")
         self._description: Mapping[str, Any] = model.source.get("recipe", {})
@@ -101,10 +108,16 @@ class RowEncoder:
 
         Raises BadInputError or MismatchError, naming the row or column, if they are not rows of this model.
         """
+        gaps: list[list[int]] = []
         for block in self._row_blocks(x):
             # hashed text is in order already
             rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, "X, row {}".format)
+            if self._stand_ins is not None:
+                rows, found = filled(rows, self._stand_ins)
+                gaps += found
             yield in_type(apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X"), self.dtype)
+        if notice := stand_in_notice(self.features, gaps):
+            warn_caller(f"{notice} ({self.name})")
 
     def _owned(self, rows: Rows, x: Any) -> Rows:
         """Return rows that transforms may overwrite, dense if they will be centred."""
@@ -227,6 +240,11 @@ class RowEncoder:
 
     def _arrow_blocks(self, batch: Any, table: TableOptions) -> Iterator[RowBlock]:
         check_like_kinds(table, column_kinds(batch), "X", self.like)
+        dates = {
+            f.name: batch[f.name].slice(0, SAMPLED).to_pylist() for f in table.features if f.kind == "date"
+        }
+        for notice in later_notices(table.features, dates):
+            warn_caller(f"{notice} ({self.name})")
         progress, width = (
             Progress(),
             max(1, first_columns(table.features)[-1] if table.dense else 4 * len(self.columns)),

@@ -20,6 +20,7 @@ from distls.workers.ingestion.formats.mixed_columns import (
     is_rounded,
     listed_text,
     marks_of,
+    recorded_style,
     undecided_date,
     unmarked,
     utc_offsets,
@@ -40,6 +41,7 @@ HASHED = 2**17  # features of hashed categories
 _DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
 _MANY = 100  # rows in which whole numbers that all differ may be ids
+_TRANSFORMS = ("log1p", "none")  # of one column: before those of all, or none at all
 _SET_MARKS = ("|", ";", ",")
 _ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
 _CODE = re.compile(r"0[0-9]+")
@@ -83,13 +85,15 @@ class Samples:
         style = date_style(values)
         # a number alone, such as 20240131, is a date where somebody says so
         if all(date_parts(value, style) and not value.isdecimal() for value in values):
-            return "date", style
+            return "date", recorded_style(values)
         for mark in ("", ","):
             dialect = in_decimals(self.dialect, mark)
             if all(_is_marked(value, dialect) for value in values) and any(map(dialect.is_word, values)):
                 return "marked", mark
         lists = [found for value in values if (found := listed_text(value)) is not None]
-        if len(lists) == len(values) and any(isinstance(v, str) for found in lists for v in found):
+        # one value between braces may be an id
+        several = not values[0].startswith("{") or any(len(found) > 1 for found in lists)
+        if len(lists) == len(values) and several and any(isinstance(v, str) for each in lists for v in each):
             return "set", ""
         # values of a category recur, however long they are
         if 2 * len({*values}) > len(values) > 1 and are_documents(values):
@@ -156,9 +160,10 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
             raise ParameterError(
                 f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
             )
-        if kind == "marked" and style not in ("", ",", "."):
-            raise ParameterError(f"the decimal mark of numbers is , or ., not {entry!r}")
-        kinds[find("kind", name)] = kind, style
+        if kind not in ("date", "set") and style not in ("", *(_TRANSFORMS * (kind == "number"))):
+            raise ParameterError(f"kind {kind} has no {style!r}; numbers have number:log1p and number:none")
+        spaced = name.replace(",", ", ")  # as it may have been given
+        kinds[find("kind", spaced if spaced in find.names else name)] = kind, style
     return kinds
 
 
@@ -180,12 +185,9 @@ class FeatureMaker:
     merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
     days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
-    undecided: dict[str, str] = field(
-        default_factory=dict
-    )  # columns of dates -> one with its day and month in any order
-    several: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # columns of numbers -> those with different marks
+    # columns of dates -> one with its day and month in any order
+    undecided: dict[str, str] = field(default_factory=dict)
+    several: dict[str, list[str]] = field(default_factory=dict)  # of numbers -> those with different marks
 
     def feature(self, name: str, *, is_category: bool) -> Feature | None:
         """Return a column, None if it is an id and no feature; of a category the values are still to be collected."""
@@ -215,7 +217,7 @@ class FeatureMaker:
 
     def _of_kind(self, name: str, kind: str, style: str) -> Feature:
         if kind in ("number", "category"):
-            return Feature(name, () if kind == "category" else None)
+            return Feature(name, () if kind == "category" else None, transform=style)  # type: ignore[arg-type]
         if kind == "text":
             return Feature(
                 name, width=self.options.n_features or _DOCUMENTS, kind="text", words=self._words()
@@ -223,7 +225,7 @@ class FeatureMaker:
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
-            style = style or date_style(texts)
+            style = style or recorded_style(texts)
             if name not in self.declared and (text := undecided_date(texts)):
                 self.undecided[name] = text
             if len(offsets := utc_offsets(texts)) > 1:

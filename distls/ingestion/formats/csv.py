@@ -7,6 +7,7 @@ from typing import Any
 
 from distls.facts import counted
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
+from distls.ingestion.formats.first_values import first_notices, later_notices
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     choose_columns,
@@ -68,9 +69,9 @@ class CsvOptions(TableColumns, TextFile):
     decimal : {".", ","}, optional
         Decimal mark; with a comma, points may stand between thousands. Default: detected.
     kind : mapping or sequence of str, optional
-        ``{"note": "text"}`` or ``"note=text"``: number, category, text (documents, whose words are hashed), date,
-        duration, set (a list, or values with the mark of ``set:|`` between them), hash, id, weight, label, ignore.
-        Default: found.
+        ``{"note": "text"}`` or ``"note=text"``: number (``number:log1p`` and ``number:none``: with a transform of its
+        own), category, text (documents, whose words are hashed), date, duration, set (a list, or values with the mark
+        of ``set:|`` between them), hash, id, weight, label, ignore. Default: found.
     impute : str, mapping or sequence of str, optional
         What missing values become, of all columns or of one (``"age=mean"``): ``median``, ``mean``,
         ``most_frequent``, ``constant:VALUE``, with ``+indicator`` also a feature that says where; ``category``, one of
@@ -125,6 +126,17 @@ class CsvFormat(Format[CsvOptions]):
         return replace(plan, **facts(reading))
 
 
+def with_line_breaks(plan: SourcePlan) -> SourcePlan | None:
+    """Return the plan of separated text that is read by records, None if it already is, or is no such text."""
+    if plan.format != "csv" or not isinstance(plan.read, TableOptions) or plan.read.by_records:
+        return None
+    read = replace(plan.read, line_breaks=True)
+    survey = plan.survey
+    if survey is not None:
+        survey = replace(survey, read=replace(read, source="csv"), task=survey_records)
+    return replace(plan, survey=survey, **text_facts(plan.files, read))
+
+
 def _reading(
     files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
 ) -> tuple[TableOptions, Sequence[SourceFile], tuple[str, ...]]:
@@ -138,11 +150,12 @@ def _reading(
     if like is None:
         names = head.columns, head.words
         reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
-        return reading, files, (*notices, *doubt, *kinds)
+        return reading, files, (*notices, *doubt, *kinds, *first_notices(reading, head.samples))
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     reading = replace(reading, label_words=like.meta.target != "continuous")
-    return reading, files, (*notices, *doubt) if doubt else ()
+    later = (*first_notices(reading, head.samples), *later_notices(reading.features, head.samples.values))
+    return reading, files, (*(notices if doubt else ()), *doubt, *later)
 
 
 def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Expected:

@@ -19,7 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_tables import is_open
+from distls.workers.ingestion.formats.document_tables import is_open, joined_rows
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,
@@ -164,7 +164,7 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
         names = "; names of columns cannot have line breaks" * (expected.given.header != "no")
         raise BadInputError(f"{path}: a quote in its first line is never closed{names}")
     separator, rows = _separated(lines, path, expected)
-    rows, names_rows = _with_whole_header(rows, lines, path, expected)
+    rows, names_rows = _with_whole_header(joined_rows(lines, separator) or rows, lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
     dialect = Dialect(separator, False, decimal, expected.missing)
     headed, certain = (True, True) if names_rows is not None else _is_headed(rows, dialect, expected)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from distls.ingestion.formats.column_kinds import Samples, ordered
+from distls.ingestion.formats.first_values import first_notices, later_notices
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     TEXT_NAMES,
@@ -125,23 +126,24 @@ def table_reading(
         heads = [replace(head, kinds=kinds) for head in heads]
     index = heads[0].index - read.named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
+    # of all files, so that their order does not matter
+    share = max(SAMPLED // len(heads), _FEW_SAMPLES)
+    sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
+    samples = Samples(
+        sample, Dialect(missing=missing_values(read.na_values, like, typed=True)), _kinds_of_times(kinds)
+    )
     if like is None:
         words = [name for name in names if kinds[name] == "text" or name in heads[0].categorical]
         documents = next((name for name in TEXT_NAMES if name in words), "")
-        dialect = Dialect(missing=missing_values(read.na_values, None, typed=True))
-        # of all files, so that their order does not matter
-        share = max(SAMPLED // len(heads), _FEW_SAMPLES)
-        sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
-        samples = Samples(sample, dialect, _kinds_of_times(kinds))
         reading, notices = choose_columns(names, words, path, read, options, samples, documents)
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)
         kinds = _kinds_of_empty(reading, kinds)
         check_like_kinds(reading, kinds, path, like)
-        notices = ()
+        notices = later_notices(reading.features, sample)
     _check_types(reading, kinds, path)
-    return reading, notices
+    return reading, (*notices, *first_notices(reading, samples))
 
 
 def _kinds_of_times(kinds: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -20,6 +20,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, Feature
+from distls.workers.ingestion.stand_ins import stand_ins
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,12 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
     marked = {text for text in given if len(text) > 1 and text.startswith("!")}
     values = marked | {text[1:] for text in marked}
     return tuple(dict.fromkeys(text for text in (*usual, *given) if text not in values))
+
+
+def known_stand_ins(like: Like) -> NDArray[np.float64] | None:
+    """Return what stands for missing values of columns that lacked none in `like`, as `stand_ins` has it."""
+    features = description_of(like).get("features", ())
+    return stand_ins(msgspec.convert(features, tuple[Feature, ...])) if features else None
 
 
 # -- transforms ------------------------------------------------------------------------------------------
@@ -226,6 +233,9 @@ class _Table(msgspec.Struct):
     labels: list[str] = []  # of several targets
     id_column: str = ""
     dialect: Dialect | None = None
+
+    def __post_init__(self) -> None:
+        stand_ins(self.features)
 
 
 class _Vw(msgspec.Struct):

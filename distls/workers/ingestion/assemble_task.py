@@ -35,6 +35,7 @@ from distls.workers.ingestion.parsing.record_kernels import (
     read_labels,
 )
 from distls.workers.ingestion.stage_task import RecordLayout
+from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, in_type, stored_width
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
@@ -132,15 +133,15 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     taken: list[_Taken] = []
-    merged: Merged = []
-    order, partition, n_empty = _partition(spec, item, pool, taken, merged)
+    found: dict[str, Any] = {"merged": [], "filled": []}
+    order, partition, n_empty = _partition(spec, item, pool, taken, found)
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
     n_classes = spec.staging.read_array("classes").shape[-1] if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
-    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}, "merged": merged}
+    result = {"codecs": codecs, "record": asdict(record), "dropped": {"empty": n_empty}, **found}
     if spec.origins is not None:
         sources = _sources_of(spec, spec.origins, taken, order)
         # Origins before the record: a recorded partition has all of its files.
@@ -150,11 +151,11 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
 
 
 def _partition(
-    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken], merged: Merged
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken], found: dict[str, Any]
 ) -> tuple[Ints, Partition, int]:
     """Return a partition, the order of its rows among those added to `taken`, and how many were left out.
 
-    `merged` takes what is found of values that become equal.
+    `found` takes values that become equal, and how many missing ones of each column were filled in.
     """
     words, row_at = _rows_of(spec, item, pool, taken)
     order = np.arange(len(row_at))
@@ -163,8 +164,10 @@ def _partition(
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
         row_at = row_at[order]
-    found = merged if spec.compared else None
-    x = in_type(_transformed(spec, item, _gather(spec, words, row_at, pool), found), spec.dtype)
+    x = _gather(spec, words, row_at, pool)
+    if "stand_ins" in spec.fitted:
+        x, found["filled"] = filled(x, spec.staging.read_array("stand_ins"))
+    x = in_type(_transformed(spec, item, x, found["merged"] if spec.compared else None), spec.dtype)
     # Some rows have rare features only, which are known by now.
     n_rows = len(row_at)
     # dense rows are judged as they were read: centring moves their zeros
@@ -233,7 +236,6 @@ def _sources_of(spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], ord
 
 def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> RowSources:
     """Return the origins of the rows taken from a piece, in source order."""
-    # By name, as pieces name chunks and starts are numbered.
     number_of = {name: number for number, name in enumerate(spec.chunks)}
     rows, files, ids = [], [], []
     for segment in taken.piece.segments(spec):
@@ -335,7 +337,6 @@ def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDAr
 def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, Ints]:
     offsets = np.empty(len(row_at) + 1, dtype=np.int64)
     labels = np.empty(int(count_entries(words, row_at)[1]), dtype=np.float64)
-    # One pass over the records reads all labels.
     read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
     return labels, offsets
 
@@ -368,7 +369,6 @@ def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[I
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(stored_width(spec.transforms, spec.n_columns), dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
-        # The pool is shared, since partitions are counted one after the other.
         n_rows = sum(_count(spec, item, counts, pool) for item in items)
     return counts, n_rows
 

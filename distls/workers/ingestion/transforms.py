@@ -165,18 +165,20 @@ def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> 
 
 
 def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
-    if "ranges" in step:  # of documents, whose values are counts
-        values, own = _values(x), in_ranges(x, step["ranges"])
-        values[own] = np.log1p(values[own])
-        return x
     values = _values(x)
-    if values.size and values.min() <= -1:
-        position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
+    own = in_ranges(x, step["ranges"]) if "ranges" in step else ...
+    if values.size and values[own].min(initial=0.0) <= -1:
+        wrong = np.zeros(values.shape, dtype=bool)
+        wrong[own] = values[own] <= -1
+        position = int(np.flatnonzero(wrong.reshape(-1))[0])
         value = float(values.reshape(-1)[position])
         raise BadInputError(
             f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
         )
-    np.log1p(values, out=values)
+    if own is ...:
+        np.log1p(values, out=values)
+    else:
+        values[own] = np.log1p(values[own])
     return x
 
 

@@ -168,6 +168,7 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
 @pytest.mark.parametrize(
     ("text", "days"),
     [
+        ("2000-02", 31.0), ("2000Q2", 91.0), ("2000-W02", 9.0),
         ("2000-01-02", 1.0), ("2.1.2000", 1.0), ("1/2/2000", 1.0), ("2000-01-02T12:00:00Z", 1.5), ("20000102", 1.0),
         ("1/2/2000 12:00 PM", 1.5), ("1/2/2000, 12:00:00 a.m.", 1.0), ("Jan 2, 2000 6:00pm", 1.75),
         ("Sun, 2 Jan 2000 12:00:00 GMT", 1.5), ("2000-01-02 12:00:00+00", 1.5), ("2000-01-02 12:00:00.0-0330", 1.5),
@@ -338,11 +339,12 @@ def test_info_has_all_columns_as_one_table(tmp_path):
     kinds = ("note=text", "answer=text")
     options = {"label_column": "y,z", "weight_column": "w", "kind": kinds, "transform": "auto"}
     ingest(csv_of(table, tmp_path), tmp_path / "d", **options, impute="median+indicator")
-    dates, words = "date of 5 features; missing: median+indicator; standardize", "log1p, idf, l2norm"
+    dates, words = "date of 5 features; missing: median; standardize", "log1p, idf, l2norm"
     assert distls.info(tmp_path / "d")["table"] == {
         "y": "label", "z": "label", "w": "weight", "user_id": "id",
         "x": "number; missing: median+indicator; standardize", "when": dates,
-        "city": "category of 3 features; missing: category", "tags": "set of 3 features",
+        "city": f"category of 3 features; missing: most_frequent:{table['city'].mode()[0]}",
+        "tags": "set of 3 features",
         "note": f"text of 262,144 features; {words}", "answer": f"text of 262,144 features; {words}",
     }  # fmt: skip
     # a run and its model say the same

@@ -332,9 +332,6 @@ def test_the_command_line_takes_every_option(tmp_path):
          '{a}:3: column "a": "": ' + MISSING_VALUE),
         ("a,b\n1,2\ninf,1\n", {}, '{a}:3: column "a": "inf": a value must be finite'),
         ("a,b\n1,2\n3,NA\n", {}, '{a}:3: column "b": "NA": the row has no label; --drop unknown leaves such rows out'),
-        ('a,b\n1,2\n"x\ny",1\n', {},
-         '{a}:3: column "a": ""x": no closing quote on the line; fields with line breaks cannot be read '
-         "from CSV: save the table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that"),
         ("a,b\n1,2\n\udcff,2\n", {}, '{a}:3: column "a": "\\xff": a category must be UTF-8 text; '
          "--encoding names its encoding, such as cp1252 or latin-1"),
         ("a,b\n1,2\n1,2\n", {}, "{a}: every label is 2; two classes are needed at least"),

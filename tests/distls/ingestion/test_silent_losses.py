@@ -244,3 +244,99 @@ def test_commas_of_lists_separate_no_columns(tmp_path, mark):
     (tmp_path / "a.csv").write_text(rows)
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="0", header="no")
     assert open_dataset(tmp_path / "d").meta.n_features == 4
+
+
+def test_dates_that_training_had_otherwise_are_named(tmp_path):
+    rows = pd.DataFrame(
+        {"d": [f"2024-{k % 12 + 1:02}-17" for k in range(40)], "x": range(40), "y": [0, 1] * 20}
+    )
+    read(rows.to_csv(index=False), tmp_path)
+    later = rows.assign(d=[f"{k % 12 + 1}/2/2024" for k in range(40)])
+    for name, source in (("frame", later), ("file", _file(later, tmp_path))):
+        report = ingest(source, tmp_path / name, like=tmp_path / "d", shuffle=False)
+        assert (
+            "tells day and month apart, and the training data have no such dates: 1/2/2024 is read with the day"
+            in ("\n".join(report.notices))
+        )
+    certain = later.assign(d=["31/1/2024", *later["d"][1:]])
+    assert not ingest(certain, tmp_path / "certain", like=tmp_path / "d").notices
+
+
+def _file(table, folder, name="later.csv"):
+    table.to_csv(folder / name, index=False)
+    return folder / name
+
+
+def test_later_times_of_day_are_named(tmp_path):
+    days = [f"2024-01-{k % 28 + 1:02}" for k in range(700)]
+    days[-1] += " 12:00"
+    rows = pd.DataFrame({"d": days, "x": range(700), "y": [0, 1] * 350})
+    notices, found, _ = read(rows.to_csv(index=False), tmp_path)
+    assert 'dates in "d" have times of day, but the first ones' in notices
+    assert found["d[days]"][-1] % 1 == 0.5
+    assert "d[day sin]" not in found
+
+
+def test_repeated_ids_are_named(tmp_path):
+    rows = pd.DataFrame({"k": [*range(30), 7], "x": range(31), "y": [*[0, 1] * 15, 1]})
+    assert (
+        'ids in "k" occur more than once in the first rows, such as 7'
+        in read(rows.to_csv(index=False), tmp_path, id_column="k")[0]
+    )
+    later = ingest(rows, tmp_path / "e", like=tmp_path / "d")
+    assert any('ids in "k" occur more than once' in notice for notice in later.notices)
+    assert not ingest(rows[:30], tmp_path / "f", like=tmp_path / "d").notices
+
+
+def test_utf8_that_is_read_in_another_encoding_is_named(tmp_path):
+    text = "c,x,y\n" + "".join(f"{'éü'[k % 2]},{k},{k % 2}\n" for k in range(20))
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
+    own = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", encoding="cp1252")
+    assert not any("UTF-8" in notice for notice in own.notices)
+    (tmp_path / "b.csv").write_bytes(text.encode())
+    report = ingest(tmp_path / "b.csv", tmp_path / "e", like=tmp_path / "d")
+    assert any(
+        "b.csv: valid UTF-8, with characters beyond ASCII, but read as cp1252" in n for n in report.notices
+    )
+
+
+@pytest.mark.parametrize("at", [3, 700])
+def test_fields_may_have_line_breaks_in_any_table(tmp_path, at):
+    words = ["u", "v", "w"] * 300
+    words[at] = 'two\nlines, "quoted"'
+    rows = pd.DataFrame({"a": np.arange(900) / 8, "c": words, "y": [0, 1] * 450})
+    ingest(rows, tmp_path / "frame", label_column="y", shuffle=False)
+    expected = open_dataset(tmp_path / "frame")
+    _, found, y = read(rows.to_csv(index=False), tmp_path)
+    assert np.array_equal(np.column_stack([*found.values()]), read_all(expected)[0])
+    assert np.array_equal(y, read_all(expected)[1])
+    ingest(_file(rows, tmp_path), tmp_path / "later", like=tmp_path / "d", shuffle=False)
+    assert np.array_equal(read_all(open_dataset(tmp_path / "later"))[0], read_all(expected)[0])
+    with pytest.raises(BadInputError, match="quote"):
+        read('a,c,y\n1,u,0\n2,"v,1\n', tmp_path / "frame")
+
+
+def test_names_with_commas_and_blanks_have_kinds(tmp_path):
+    rows = "".join(f"{k},{k % 3},{k % 2}\n" for k in range(30))
+    for kind in ('"a, b"=category', "a, b=category"):
+        (tmp_path / kind).mkdir()
+        assert "a, b=2" in read(f'x,"a, b",y\n{rows}', tmp_path / kind, kind=kind.replace('"', ""))[1]
+
+
+@pytest.mark.parametrize(
+    "y", [[["a", "b"], ["c"]] * 6, pd.Series([["a"], ["b", "c"]] * 6), [("a", "b"), ("c", "d")] * 6]
+)
+def test_estimators_name_sets_of_labels(y):
+    with pytest.raises(BadInputError, match=r"one class for each row; distls\.train"):
+        StochasticClassifier().fit(X, y)
+
+
+@pytest.mark.parametrize("cell", ["{{{},{}}}", "{{'{}', '{}'}}"], ids=["postgresql", "python"])
+def test_sets_may_stand_between_braces(tmp_path, cell):
+    rows = "".join(f'"{cell.format("abc"[k % 3], "de"[k % 2])}",{k},{k % 2}\n' for k in range(40))
+    _, found, _ = read("tags,x,y\n" + rows, tmp_path)
+    assert [*found] == ["x", *(f"tags={member}" for member in "abcde")]
+    assert found["tags=a"].tolist() == [k % 3 == 0 for k in range(40)]
+    (tmp_path / "ids").mkdir()
+    ids = "".join(f"{{{k:04}-{k % 3}}},{k},{k % 2}\n" for k in range(60))
+    assert "is taken for an id" in read("tags,x,y\n" + ids, tmp_path / "ids")[0]

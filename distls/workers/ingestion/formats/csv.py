@@ -14,6 +14,7 @@ from distls.workers.ingestion.formats.table_columns import (
     Dialect,
     Feature,
     TableOptions,
+    fills_usual,
     first_columns,
     missing_category,
     whole_twins,
@@ -59,12 +60,15 @@ def separator_line(start: bytes) -> str:
     return found.group(1).decode() if found else ""
 
 
+# from here on the table is read by records, whose fields may have line breaks
+UNCLOSED = "no closing quote on the line"
+
+
 class RowReader:
     """Runs the kernel over the blocks of one item.
 
-    Columns are int64 (n_columns, 3), as of `parse_rows`, `mode` has bits of Mode. A row's scratch has `n_slots`, each
-    record `n_extra` reserved words. Skipped lines are added to `progress`; `locate` formats a 0-based line of the
-    item as ``FILE:LINE``, for errors only.
+    Columns and `mode` are as of `parse_rows`; a row's scratch has `n_slots`, each record `n_extra` reserved words.
+    Skipped lines are added to `progress`; `locate` formats a 0-based line as ``FILE:LINE``, for errors only.
     """
 
     def __init__(
@@ -212,17 +216,13 @@ class RowReader:
             line = text[start : line_end(text, start)].tobytes().rstrip(b"\r")
             found, wanted = self._n_fields(line), len(self.options.columns)
             return f"{quoted(line)}: {found} field{'s' * (found > 1)} where there should be {wanted}"
-        rules = {
-            Code.UNCLOSED: "no closing quote on the line; fields with line breaks cannot be read from CSV: save the "
-            "table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that",
-            Code.AFTER_QUOTE: "text after a closing quote; a quote between quotes is doubled",
-        }
+        after = "text after a closing quote; a quote between quotes is doubled"
+        rules = {Code.UNCLOSED: UNCLOSED, Code.AFTER_QUOTE: after}
         return f"{self._field(text)}: {rules[code] if code in rules else self._value_rule(text)}"
 
     def _n_fields(self, line: bytes) -> int:
         text, separator = line.decode("latin-1").replace("\r", " "), self.dialect.separator
         try:
-            # As the kernel reads: with spaces after separators.
             return len(next(csv.reader([text.strip(" ")], delimiter=separator, skipinitialspace=True)))
         except csv.Error:  # a field of more than 128 KiB
             return text.count(separator) + 1
@@ -313,7 +313,8 @@ class DelimitedParser(RowReader):
                 stand_in = missing_category(feature, self.options.na)
                 if stand_in in feature.categories:
                     missing = start + feature.categories.index(stand_in)
-                    self.columns[place[feature.name], 2] = missing
+                    told = fills_usual(feature, self.options.na)
+                    self.columns[place[feature.name], 2] = -2 - missing if told else missing
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""

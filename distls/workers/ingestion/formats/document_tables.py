@@ -3,7 +3,7 @@
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, AnyStr, Generic, TypeVar
 
@@ -136,6 +136,23 @@ def is_open(line: str, separators: Iterable[str | None]) -> bool:
             if "unexpected end" in str(error):
                 return True
     return False
+
+
+def joined_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+    """Return the rows of lines of which some are parts of fields, the last perhaps not whole; none if all are rows.
+
+    None either if these rows have several widths, as where a quote is never closed.
+    """
+    if not any(line.count('"') % 2 for line in lines):
+        return []
+    try:
+        reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, skipinitialspace=True)
+        rows = [[field.strip() for field in row] for row in reader]
+    except csv.Error:
+        return []
+    # a field that goes on behind these lines
+    rows = rows[: len(rows) - sum(line.count('"') for line in lines) % 2]
+    return rows if len({*map(len, rows)}) == 1 and len(rows) > 1 else []
 
 
 def _csv_rule(error: csv.Error) -> str:

@@ -42,6 +42,9 @@ _YEAR_BEHIND = re.compile(
     rf"(?P<month>[A-Za-z]{{3}}) +(?P<day>\d{{1,2}})(?P<time> \d{{1,2}}:\d\d:\d\d(?: {_ZONE})?) (?P<year>\d{{4}})"
 )
 _OFFSET = re.compile(rf":\d\d(?:\.\d+)?(?:\s*[AaPp]\.?[Mm]\.?)?\s*(?![AP]M\b)({_ZONE})(?:\s*[\[(].*)?\Z")
+_PART_OF_YEAR = re.compile(
+    r"(?P<year>(?:19|20)\d\d)(?:[-/](?P<month>0[1-9]|1[0-2])|[- ]?Q(?P<quarter>[1-4])|-?W(?P<week>[0-4]\d|5[0-3]))"
+)
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
 # 30:24, 1:02:33.5, and with days as Python and pandas write them: 1 day, 2:03:04 or 0 days 00:03:45
@@ -145,6 +148,8 @@ def _with_number(text: str) -> str:
     """Return a date whose month has an English name, or the first letters of one, with its number; 20240131 too."""
     if found := _COMPACT.fullmatch(text):
         return "-".join(found.groups())
+    if found := _PART_OF_YEAR.fullmatch(text):
+        return _first_day(found)
     text = _WEEKDAY.sub("", text)
     found = _DAY_MONTH.fullmatch(text) or _MONTH_DAY.fullmatch(text) or _YEAR_BEHIND.fullmatch(text)
     if found is None:
@@ -152,6 +157,16 @@ def _with_number(text: str) -> str:
     name = found["month"].lower()
     months = [k for k, month in enumerate(_MONTHS, 1) if month.startswith("sep" if name == "sept" else name)]
     return f"{_full_year(found['year'])}-{months[0]:02}-{found['day']}{found['time']}" if months else text
+
+
+def _first_day(found: re.Match[str]) -> str:
+    """Return the first day of a month, a quarter or a week, as 2024-03, 2024Q1 and 2024-W05 name them."""
+    year, month = int(found["year"]), int(found["month"] or 1)
+    month = 3 * int(found["quarter"]) - 2 if found["quarter"] else month
+    day = datetime.date(year, month, 1)
+    with contextlib.suppress(ValueError):  # not all years have a 53rd week
+        day = datetime.date.fromisocalendar(year, int(found["week"]), 1) if found["week"] else day
+    return day.isoformat()
 
 
 def date_style(texts: Iterable[str]) -> str:
@@ -168,6 +183,14 @@ def date_style(texts: Iterable[str]) -> str:
         return "mdy"
     day_first = any(int(found.group(1)) > 12 or found.group(2) != "/" for found in matches)
     return "dmy" if day_first or not matches else "mdy"
+
+
+def recorded_style(texts: Iterable[str]) -> str:
+    """Return the style of dates, empty if none begins with its day or month, so that nothing was decided."""
+    texts = list(texts)
+    style = date_style(texts)
+    decided = style in ("time", "duration") or any(_YEAR_LAST.fullmatch(text.strip()) for text in texts)
+    return style if decided else ""
 
 
 def undecided_date(texts: Iterable[str]) -> str:
@@ -309,6 +332,10 @@ def members(value: Any, mark: str) -> list[str]:
 
 def listed_text(value: Any) -> list[Any] | None:
     """Return the list that a text is, as JSON or Python write it, else None."""
+    if (
+        isinstance(value, str) and value[:1] + value[-1:] == "{}" and ":" not in value
+    ):  # as of Python or PostgreSQL
+        return [part.strip().strip("'\"") for part in value[1:-1].split(",")]
     # of adjoining texts Python makes one, but NumPy writes arrays so
     if not isinstance(value, str) or value[:1] + value[-1:] != "[]" or _ADJOINING.search(value):
         return None

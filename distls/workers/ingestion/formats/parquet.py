@@ -30,8 +30,10 @@ from distls.workers.ingestion.formats.parquet_files import (
     without_markers,
 )
 from distls.workers.ingestion.formats.table_columns import (
+    DATE_PARTS,
     Feature,
     TableOptions,
+    fills_usual,
     first_columns,
     in_decimals,
     missing_category,
@@ -217,6 +219,9 @@ class _Block:
             dates = self._text(feature.name).dictionary_encode(null_encoding="encode")
             texts, rows = dates.dictionary.to_pylist(), dates.indices.to_numpy()
             values = date_numbers(texts, rows, feature, partial(self._fault_of, feature.name))
+            timed = feature.width == len(DATE_PARTS) - 2 and np.nansum(values[:, 0] % 1.0) > 0.0
+            if timed and feature.name not in self.progress.codes:
+                self.progress.codes.append(feature.name)
         elif feature.width:
             values = self._vectors(feature)
         else:
@@ -309,7 +314,9 @@ class _Block:
         self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (stand_in is None)), first_row)
         seen = codes >= 0
         places = np.array([*range(len(feature.categories)), *twins.values()], dtype=np.int64)
-        return np.concatenate([[0], np.cumsum(seen)]), places[codes[seen]], np.ones(int(seen.sum()))
+        told = missing[seen] & fills_usual(feature, self.options.na)
+        data = np.where(told, math.nan, 1.0)
+        return np.concatenate([[0], np.cumsum(seen)]), places[codes[seen]], data
 
     def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
         rows = np.flatnonzero(unseen)

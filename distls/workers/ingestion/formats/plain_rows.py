@@ -128,6 +128,12 @@ class _DateParser(DelimitedParser):
             self.refuse(text, f"{self._field(text)}: a date for batches of Arrow")
         else:
             self.table.words.values[entry] = self._add_date(parts[: feature.width])
+            if (
+                feature.width == len(DATE_PARTS) - 2
+                and parts[0] % 1.0
+                and feature.name not in self.progress.codes
+            ):
+                self.progress.codes.append(feature.name)
 
 
 def _direct_kind(feature: Feature) -> Kind:
@@ -153,6 +159,7 @@ class TableReader(BlockReader[Any, TableOptions]):
             if n_rows > skip:
                 progress.offset = progress.lines = n_rows
                 progress.gaps, progress.unseen = progress.gaps + counts.gaps, progress.unseen + counts.unseen
+                progress.codes += [name for name in counts.codes if name not in progress.codes]
                 progress.unseen_first = progress.unseen_first or counts.unseen_first
                 yield batch
         yield from super().batches(item, run)

@@ -118,6 +118,9 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
     words: Words | None = None  # of documents
+    transform: Literal["", "log1p", "none"] = (
+        ""  # of a number, what comes before the others, or that none is for it
+    )
     # of dates the order of day, month and year, of sets the mark between values, of numbers the decimal comma
     style: str = ""
 
@@ -159,6 +162,7 @@ class TableOptions(ReadOptions):
     coded: frozenset[str] = frozenset()  # those with numbers that begin with zeros, as far as is known
     na: str = ""  # value of missing fields; empty: they are refused
     dialect: Dialect = COMMON
+    line_breaks: bool = False  # some fields have them
     source: Literal["", "csv", "json"] = ""  # text that is read by records, whose fields may be anything
 
     @property
@@ -179,7 +183,7 @@ class TableOptions(ReadOptions):
     @property
     def by_records(self) -> bool:
         """Whether separated text is read by records, not by the kernel of numbers, categories and one label."""
-        return self.source == "json" or self.mixed or bool(self.more_labels)
+        return self.source == "json" or self.line_breaks or self.mixed or bool(self.more_labels)
 
     @property
     def gaps(self) -> bool:
@@ -187,11 +191,22 @@ class TableOptions(ReadOptions):
         return any(feature.impute for feature in self.features)
 
 
+# What recipes have behind training rows without a missing value: the category that they have most often.
+USUAL = "most_frequent:"
+
+
+def fills_usual(feature: Feature, na: str) -> bool:
+    """Return whether a missing category is read as the usual one, and told, as training rows lacked none."""
+    return not na and feature.categories is not None and feature.impute.startswith(USUAL)
+
+
 def missing_category(feature: Feature, na: str) -> str | None:
     """Return the category that stands for a missing value, None if there is none and such rows are refused."""
     constant = feature.impute.removeprefix("constant:")
     if constant != feature.impute:
         return constant
+    if fills_usual(feature, na):
+        return feature.impute.removeprefix(USUAL)
     # the empty one is that of missing values, where the training data had any
     return na or ("" if "" in (feature.categories or ()) else None)
 

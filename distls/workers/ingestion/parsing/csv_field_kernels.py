@@ -344,7 +344,7 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end, rules.markers):
-        own = (kind == Kind.CATEGORY or kind >= Kind.DATE) and column[NA] >= 0
+        own = (kind == Kind.CATEGORY or kind >= Kind.DATE) and column[NA] != -1
         if kind == Kind.LABEL_WORD or (np.isnan(rules.na) and not own):
             return Code.VALUE, after, 0.0
         state[State.GAPS] += 1

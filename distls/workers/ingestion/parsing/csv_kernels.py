@@ -84,6 +84,9 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
     """Fill the slots of a label, a category or a date; an unknown category is zero."""
     if kind == Kind.LABEL_WORD:
         slots.values[slot] = value
+    elif kind == Kind.CATEGORY and value < -1.0:  # missing, though no row of the training data lacks one
+        slots.indices[slot] = -2 - np.int64(value)
+        slots.values[slot] = np.nan
     elif kind == Kind.CATEGORY:
         slots.indices[slot] = np.int64(value)
         slots.values[slot] = np.float64(value >= 0.0)
@@ -165,7 +168,7 @@ def _parse_row(
             state[State.START], state[State.END] = start, end
         else:
             code, after, value = _word(text, p, rules, columns, c, words, slots, state)
-            if value < 0.0 and kind == Kind.CATEGORY:
+            if value == -1.0 and kind == Kind.CATEGORY:
                 _note_unseen(state, c, n_unseen)
                 n_unseen += 1
         if code != Code.DONE:
@@ -229,9 +232,9 @@ def parse_rows(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category, the place of a missing date (-1:
-        unknown); for a column to collect, whether a value was missing; for one to check, CODED once a number begins
-        with a zero, as codes do
+    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-2 less it, if NaN is to be its
+        value), the place of a missing date (-1: unknown); for a column to collect, whether a value was missing; for
+        one to check, CODED once a number begins with a zero, as codes do
     state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
     """
     p = state[State.POSITION]

@@ -69,7 +69,8 @@ class Progress:
     gaps: int = 0  # values that are missing, or some of them
     unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
-    codes: list[str] = field(default_factory=list)  # columns of numbers with texts that begin with zeros
+    # columns of numbers with texts that begin with zeros, and of dates with times where the first have none
+    codes: list[str] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)  # rows left out on purpose, by kind
     unlabelled: int | None = None  # refused rows without a label, where they are to be left out
 

@@ -22,10 +22,6 @@ from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL, NO_NUMBER, too_large
 from distls.workers.ingestion.records.record_batch import Progress
 
-PARQUET = (
-    "from CSV: save the table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that"
-)
-
 
 def block_of(text, starts_file=True):
     return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text), starts_file)
@@ -244,9 +240,9 @@ def test_many_words_and_long_rows(monkeypatch):
         ("1,a,", 'column "y": "": the row has no label; --drop unknown leaves such rows out'),
         ('1,"a"b,0', 'column "w": ""a"b": text after a closing quote; a quote between quotes is doubled'),
         ('1,"a,0',
-         'column "w": ""a,0": no closing quote on the line; fields with line breaks cannot be read ' + PARQUET),
+         'column "w": ""a,0": no closing quote on the line'),
         ('1,a,"0""',
-         'column "y": ""0""": no closing quote on the line; fields with line breaks cannot be read ' + PARQUET),
+         'column "y": ""0""": no closing quote on the line'),
     ],
 )  # fmt: skip
 def test_refusals_name_line_column_text_and_rule(line, message):
@@ -293,8 +289,7 @@ def test_an_open_quote_is_never_skipped():
     # its other lines could look like rows
     options = table("nwy", categories={"w": ["a"]}, skip_errors=True)
     assert refusal(b'1,"a\n2,a,0\nb",1\n', options) == (
-        'f.csv:1: column "w": ""a": no closing quote on the line; fields with line breaks cannot be read '
-        + PARQUET
+        'f.csv:1: column "w": ""a": no closing quote on the line'
     )
 
 

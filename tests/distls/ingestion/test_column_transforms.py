@@ -1,0 +1,86 @@
+"""The transform of a single column of a table: logarithms, or none."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distls
+from distls.ingestion.ingest import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, ParameterError
+from distls.testing.formats import read_all
+
+pytest.importorskip("pyarrow")
+N = 60
+KIND = {"price": "number:log1p", "rank": "number:none"}
+
+
+def frame():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "a": np.round(rng.normal(0, 4, N), 2),
+            "price": np.round(np.exp(rng.normal(4, 2, N)), 2),
+            "rank": rng.integers(1, 9, N),
+            "note": [f"the rain fell on road {k}" for k in range(N)],
+            "y": rng.integers(0, 2, N),
+        }
+    )
+
+
+@pytest.mark.parametrize("note", [False, True], ids=["dense", "sparse"])
+def test_a_column_has_a_transform_of_its_own(tmp_path, note):
+    table = frame() if note else frame().drop(columns="note")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", shuffle=False, kind=KIND, transform="auto")
+    data = open_dataset(tmp_path / "d")
+    x = read_all(data)[0]
+    found = dict(zip(data.feature_names(), x.T, strict=True))
+    logged = np.log1p(table["price"].astype(np.float32))
+    for name, values in (("price", logged), ("a", table["a"])):
+        assert np.allclose(found[name], (values - values.mean()) / values.std(ddof=0), atol=1e-4)
+    assert np.array_equal(found["rank"], table["rank"])
+    shown = distls.info(tmp_path / "d")["table"]
+    assert shown["a"].endswith("; standardize")
+    assert shown["price"].endswith("; log1p, standardize")
+    assert shown["rank"].endswith("; none")
+    assert not note or shown["note"].endswith("; log1p, idf, l2norm")
+    # later rows, in memory too
+    ingest(table, tmp_path / "e", like=tmp_path / "d", shuffle=False)
+    assert np.array_equal(read_all(open_dataset(tmp_path / "e"))[0], x)
+    with pytest.raises(BadInputError, match="row 3: log1p of -5; values must be above -1"):
+        ingest(table.assign(price=table["price"].where(table.index != 3, -5)), tmp_path / "f", like=tmp_path / "d",
+               shuffle=False)  # fmt: skip
+
+
+def test_exports_have_it(tmp_path):
+    pipeline, table = pytest.importorskip("distls.interchange.sklearn_pipeline"), frame().drop(columns="note")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    distls.train(tmp_path / "a.csv", tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, kind=KIND,
+                 notify=print)  # fmt: skip
+    model, rows = distls.load_model(tmp_path / "m"), table.drop(columns="y")
+    own = model.predict_proba(rows)
+    assert np.allclose(pipeline.pipeline_of(model)[0].predict_proba(rows.to_numpy()), own, atol=1e-5)
+    runtime = pytest.importorskip("onnxruntime")
+    distls.export(tmp_path / "m", tmp_path / "m.onnx", to="onnx")
+    session = runtime.InferenceSession(tmp_path / "m.onnx")
+    made = session.run(["probabilities"], {"X": rows.to_numpy(np.float32)})[0]
+    assert np.allclose(made, own, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "a=number:log2"}, "number:log1p and number:none"),
+        ({"kind": "note=text:log1p"}, "kind text has no 'log1p'"),
+        (
+            {"kind": "a=number:none", "transform": "l2norm", "ignore_columns": "note"},
+            "the transform l2norm is for all columns",
+        ),
+        ({"kind": "b=number:log1p"}, 'no column "b"'),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, options, message):
+    frame().to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ParameterError, match=message):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", **options)
