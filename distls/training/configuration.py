@@ -13,6 +13,7 @@ from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.thresholds import check_threshold
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES, default_parallelism
+from distls.methods.data_defaults import alpha_by_rows, can_be_standardized, loss_for, suited
 from distls.methods.method import Method, Params
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO, Recommendation, recommended
@@ -25,7 +26,6 @@ from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import as_format_error
 from distls.storage.model.model import load_model, weights_digest
-from distls.training.data_defaults import alpha_by_rows, can_be_standardized, loss_for, suited
 from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_config import RunConfig, moved_along

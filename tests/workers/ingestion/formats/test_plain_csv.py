@@ -94,7 +94,7 @@ def test_ranges_of_a_file_are_read_as_the_file_is(text, header, mark, plain):
     assert rows_of(content, header, plain, n_bytes=5) == rows_of(content, header, plain)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@examples(100)
 @given(st.binary(max_size=20), st.integers(0, 5000), st.sampled_from([b"a", b"\n", b"\t"]))
 def test_bytes_are_seen_wherever_they_are(odd, place, common):
     text = common * place + odd + common * (5000 - place)

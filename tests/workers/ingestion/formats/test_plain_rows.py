@@ -175,7 +175,7 @@ def test_dates_of_other_widths_that_do_not_recur_are_left_to_arrow():
     assert found[0] == rows_of(content, options(), False)[0]
 
 
-@every
+@examples(150)
 @given(st.lists(st.tuples(*moments), min_size=50, max_size=50))
 def test_dates_of_fixed_width_have_the_bits_of_others(pairs):
     texts = [moment.strftime(form) for moment, form in pairs]
