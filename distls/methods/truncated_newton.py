@@ -58,6 +58,6 @@ TRUNCATED_NEWTON_METHODS = (
         path=True,
         in_memory=True,
         alpha_by_rows=("class",),
-        version=2,  # folds of few rows are compared to another tolerance
+        version=3,  # sums as they are written
     ),
 )
