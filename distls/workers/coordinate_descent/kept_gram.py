@@ -16,11 +16,10 @@ from distls.workers.coordinate_descent.working_set_kernels import (
     add_gram,
     complete_gram,
     copy_products,
-    count_by_row,
     count_pairs,
-    fill_by_row,
     gram_products,
 )
+from distls.workers.linear_algebra.column_selection import count_by_row, fill_by_row
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.buffers import job_memory
 

@@ -152,29 +152,6 @@ def add_products(x, w, z):
 
 
 @kernel
-def count_by_row(indices, shift, out):
-    """Add to out[i + 1] the non-zeros of every 2^shift-th row i, from those of columns."""
-    skipped = (1 << shift) - 1
-    for p in range(len(indices)):
-        i = np.intp(indices[p])
-        if not i & skipped:
-            out[(i >> shift) + 1] += 1
-
-
-@kernel
-def fill_by_row(indptr, indices, data, shift, places, to_indices, to_data):
-    """Put the non-zeros of columns into these rows, whose next `places` are moved on."""
-    skipped = (1 << shift) - 1
-    for j in range(len(indptr) - 1):
-        for p in range(np.uintp(indptr[j]), np.uintp(indptr[j + 1])):
-            i = np.intp(indices[p])
-            if not i & skipped:
-                at = places[i >> shift]
-                to_indices[at], to_data[at] = j, data[p]
-                places[i >> shift] = at + 1
-
-
-@kernel
 def count_pairs(indptr, indices, work):
     """Add to each column the products that `add_gram` does for it."""
     for i in range(len(indptr) - 1):
@@ -245,46 +222,23 @@ def gram_products(left, right, out):
                 # Sixteen sums at a time, so that each value that is loaded serves four of them.
                 s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zeros
                 s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zeros
+                # fmt: off
                 for i in range(first, stop, _LANES):
-                    x0, x1 = _floats(l0, i), _floats(l1, i)
-                    x2, x3 = _floats(l2, i), _floats(l3, i)
-                    y = _floats(r0, i)
-                    s00, s10, s20, s30 = (
-                        fused(x0, y, s00),
-                        fused(x1, y, s10),
-                        fused(x2, y, s20),
-                        fused(x3, y, s30),
-                    )
-                    y = _floats(r1, i)
-                    s01, s11, s21, s31 = (
-                        fused(x0, y, s01),
-                        fused(x1, y, s11),
-                        fused(x2, y, s21),
-                        fused(x3, y, s31),
-                    )
-                    y = _floats(r2, i)
-                    s02, s12, s22, s32 = (
-                        fused(x0, y, s02),
-                        fused(x1, y, s12),
-                        fused(x2, y, s22),
-                        fused(x3, y, s32),
-                    )
-                    y = _floats(r3, i)
-                    s03, s13, s23, s33 = (
-                        fused(x0, y, s03),
-                        fused(x1, y, s13),
-                        fused(x2, y, s23),
-                        fused(x3, y, s33),
-                    )
+                    x0, x1 = load_whole(l0, i, _LANES), load_whole(l1, i, _LANES)
+                    x2, x3 = load_whole(l2, i, _LANES), load_whole(l3, i, _LANES)
+                    y = load_whole(r0, i, _LANES)
+                    s00, s10, s20, s30 = fused(x0, y, s00), fused(x1, y, s10), fused(x2, y, s20), fused(x3, y, s30)
+                    y = load_whole(r1, i, _LANES)
+                    s01, s11, s21, s31 = fused(x0, y, s01), fused(x1, y, s11), fused(x2, y, s21), fused(x3, y, s31)
+                    y = load_whole(r2, i, _LANES)
+                    s02, s12, s22, s32 = fused(x0, y, s02), fused(x1, y, s12), fused(x2, y, s22), fused(x3, y, s32)
+                    y = load_whole(r3, i, _LANES)
+                    s03, s13, s23, s33 = fused(x0, y, s03), fused(x1, y, s13), fused(x2, y, s23), fused(x3, y, s33)
+                # fmt: on
                 _add_four(out[a], b, s00, s01, s02, s03)
                 _add_four(out[a + 1], b, s10, s11, s12, s13)
                 _add_four(out[a + 2], b, s20, s21, s22, s23)
                 _add_four(out[a + 3], b, s30, s31, s32, s33)
-
-
-@helper
-def _floats(row, first):
-    return load_whole(row, first, _LANES)
 
 
 @helper

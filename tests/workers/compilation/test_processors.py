@@ -63,11 +63,14 @@ for data in sys.argv[1:]:
     for method, params in (
         ("mcid", {"loss": "softmax"}), ("sgd", {"loss": "hinge"}), ("asgd", {"loss": "log"}),
         ("svmsgd2", {}), ("fobos", {}), ("csgd", {}), ("sgdqn", {}), ("olbfgs", {}), ("rls", {}),
-        ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}), ("ovr-sdca", {}),
+        ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}),
+        ("ovr-sdca", {"sweeps": 3}),
         ("bcd", {"alpha": 1e-3}), ("bcd", {"alpha": 1e-3, "loss": "log"}), ("bcd", {"algorithm": "row-blocks"}),
-        ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {}), ("stagewise", {"stages": 2}),
+        ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {"rounds": 3}),
+        ("stagewise", {"stages": 2}),
     ):
-        fitted = distls.fit(method, data, params=params, passes=4, executor="serial")
+        passes = None if {"sweeps", "rounds", "stages"} & params.keys() else 4
+        fitted = distls.fit(method, data, params=params, passes=passes, executor="serial")
         print(data.rsplit("/")[-1], method, params, fitted.model.sha256, flush=True)
 """
 
