@@ -21,7 +21,7 @@ from distls.workers.simd.vectors import fused, gathered, like, load_as, splat_la
 
 Floats = NDArray[np.floating[Any]]
 
-# Sums of products in which a score adds up, in two vectors: AVX-512's longest ones slow down what stands around them.
+# Sums of products in which a score adds up; lanes of each of two vectors, where one would be AVX-512's longest.
 _SUMS, _LANES = 8, 4
 
 
@@ -148,21 +148,17 @@ def row_scores(indices, data, start, stop, w, z):
 @helper
 def _dot_one(indices, data, start, stop, w):
     # Float32 scores are sums in float32: as exact as the weights are. Summed as in `_dense_dot`.
-    zero = w.dtype.type(0.0)
-    even, whole = splat_lanes(zero, _LANES), start + (stop - start) // _SUMS * _SUMS
-    odd, last = even, zero
+    last = w.dtype.type(0.0)
+    sums, whole = splat_lanes(last, _SUMS), start + (stop - start) // _SUMS * _SUMS
     for p in range(start, whole, _SUMS):
-        q = p + _LANES
-        even = fused(load_as(data, p, 0, even), gathered(w, indices, p, even), even)
-        odd = fused(load_as(data, q, 0, odd), gathered(w, indices, q, odd), odd)
+        sums = fused(load_as(data, p, 0, sums), gathered(w, indices, p, sums), sums)
     if start < whole < stop:
-        p, q, seen = stop - _SUMS, stop - _LANES, whole - stop + _SUMS
-        even = fused(load_as(data, p, seen, even), gathered(w, indices, p, even), even)
-        odd = fused(load_as(data, q, seen - _LANES, odd), gathered(w, indices, q, odd), odd)
+        p, seen = stop - _SUMS, whole - stop + _SUMS
+        sums = fused(load_as(data, p, seen, sums), gathered(w, indices, p, sums), sums)
     else:
         for p in range(np.uintp(whole), np.uintp(stop)):
             last = fused(w.dtype.type(data[p]), _only(w, np.intp(indices[p])), last)
-    return last + sum_of_lanes(even + odd)
+    return last + sum_of_lanes(sums)
 
 
 def _only(w, j):
