@@ -193,7 +193,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
         np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
 
 
-@pytest.mark.slow_cases("zero", "1e-06")
+@pytest.mark.slow_cases("zero", "sgd-1e-06")
 @pytest.mark.parametrize("rtol", [1e-3, 1e-6])
 @pytest.mark.parametrize("start", ["sgd", "zero"])
 def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
