@@ -85,7 +85,7 @@ def labels_given(y: Any) -> Any:
 
 def classes_given(y: Any) -> Any:
     """Return the classes of rows; raise BadInputError if rows have sets of them."""
-    lists = isinstance(y, (list, tuple)) or getattr(y, "dtype", np.dtype(int)).kind == "O"
+    lists = isinstance(y, (list, tuple)) or getattr(getattr(y, "dtype", None), "kind", "") == "O"
     several = lists and any(isinstance(one, (list, tuple, set, frozenset)) and len(one) != 1 for one in y)
     if several or hasattr(y, "tocsr") or (getattr(y, "ndim", 1) == 2 and y.shape[1] > 1):
         raise BadInputError(

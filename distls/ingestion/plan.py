@@ -125,6 +125,8 @@ def plan_document(
         # the options of all formats: the record is the same whether they came as `read` or by name
         "options": {**shared, **own},
         "range_bytes": source_plan.RANGE_BYTES,
+        # read by records, whose ranges are not those of the first try
+        **({"line_breaks": True} if getattr(plan.read, "line_breaks", False) else {}),
     }
 
 

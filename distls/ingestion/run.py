@@ -25,6 +25,7 @@ from distls.ingestion.dataset_facts import (
     lost_labels,
 )
 from distls.ingestion.formats.column_kinds import asks_for_choice
+from distls.ingestion.formats.csv import with_line_breaks
 from distls.ingestion.imputation_fit import stand_in_notice
 from distls.ingestion.ingest_report import IngestReport, ingest_report
 from distls.ingestion.label_rules import counted_rows, dropped_rows, rows_record, store_rules
@@ -140,10 +141,12 @@ class IngestRun:
     def _claim_outputs(self) -> None:
         """Claim the output folders, or find the unfinished ingest to resume."""
         fingerprint = None if self.like is None else self.like.fingerprint
+        earlier = self.staging.read_document("plan")
+        if earlier is not None and earlier.get("line_breaks"):
+            self.plan = with_line_breaks(self.plan) or self.plan
         document = plan_document(self.plan, self.read, self.options, fingerprint)
         # tuples become lists, as in the stored document that it is compared with
         document = json.loads(json.dumps(document))
-        earlier = self.staging.read_document("plan")
         refuse_links(self.staging.folder, self.root)
         if earlier is not None:
             check_same_plan(self.root, earlier, document)

@@ -109,7 +109,10 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
     begun = time.perf_counter()
-    views, here = fold_views(request.data, options.executor, folds), are_compared_here(setting)
+    views = fold_views(request.data, options.executor, folds)
+    # in memory all settings see the same rows
+    alike = len({each.problem.dataset.standardization is None for each in request.settings}) == 1
+    here = alike and are_compared_here(setting)
     count = 1 if here else folds * len(race.points) + 1
     children = Children(run, request, options, count, at_most=prune)
     start, errors = None, None

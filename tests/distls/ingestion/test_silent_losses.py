@@ -9,9 +9,11 @@ import pytest
 
 from distls.estimators.stochastic import StochasticClassifier
 from distls.ingestion.ingest import ingest
+from distls.ingestion.request import source_plan
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError
 from distls.testing.formats import read_all
+from distls.workers.ingestion.formats.mixed_columns import date_parts, members
 
 pytest.importorskip("pyarrow")
 
@@ -340,3 +342,43 @@ def test_sets_may_stand_between_braces(tmp_path, cell):
     (tmp_path / "ids").mkdir()
     ids = "".join(f"{{{k:04}-{k % 3}}},{k},{k % 2}\n" for k in range(60))
     assert "is taken for an id" in read("tags,x,y\n" + ids, tmp_path / "ids")[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "mark", "found"),
+    [
+        ("{10:30,b}", "", ["10:30", "b"]),
+        ("set()", "", []),
+        ('{"a, b",c}', "", ["a, b", "c"]),
+        ("{NULL,a}", "", ["a"]),
+        ("{'x', 'y'}", "", ["x", "y"]),
+        ("plain", "", ["plain"]),
+        ('{"a": 1}', "", ['{"a": 1}']),
+        ("{a|b}", "|", ["b}", "{a"]),  # as models with a mark have always read it
+    ],
+)
+def test_members_of_sets_between_braces(cell, mark, found):
+    assert members(cell, mark) == found
+
+
+@pytest.mark.parametrize("week", ["2023-W53", "2024-W00"])
+def test_a_week_that_no_year_has_is_no_date(week):
+    assert date_parts(week, "") is None
+
+
+def test_an_ingest_by_records_resumes_by_records(tmp_path, monkeypatch):
+    """Ranges of the kernel and of records are not the same rows."""
+    monkeypatch.setattr(source_plan, "RANGE_BYTES", 2**14)
+    rows = [f"{k % 2},{k},{'xyz'[k % 3]}" for k in range(3000)]
+    rows[500] = '1,500,"x\nx"'
+    (tmp_path / "a.csv").write_text("\n".join(["y,a,c", *rows]) + "\n")
+
+    def interrupt(done, total, stage):
+        if stage == "parse" and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", progress=interrupt)
+    assert ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y").rows == 3000
+    ingest(tmp_path / "a.csv", tmp_path / "whole", label_column="y")
+    assert open_dataset(tmp_path / "d").fingerprint == open_dataset(tmp_path / "whole").fingerprint

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import csv
 import datetime
 import functools
 import json
@@ -163,10 +164,12 @@ def _first_day(found: re.Match[str]) -> str:
     """Return the first day of a month, a quarter or a week, as 2024-03, 2024Q1 and 2024-W05 name them."""
     year, month = int(found["year"]), int(found["month"] or 1)
     month = 3 * int(found["quarter"]) - 2 if found["quarter"] else month
-    day = datetime.date(year, month, 1)
-    with contextlib.suppress(ValueError):  # not all years have a 53rd week
-        day = datetime.date.fromisocalendar(year, int(found["week"]), 1) if found["week"] else day
-    return day.isoformat()
+    if not found["week"]:
+        return datetime.date(year, month, 1).isoformat()
+    try:
+        return datetime.date.fromisocalendar(year, int(found["week"]), 1).isoformat()
+    except ValueError:  # not all years have a 53rd week
+        return found.string
 
 
 def date_style(texts: Iterable[str]) -> str:
@@ -324,18 +327,18 @@ def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
 
 def members(value: Any, mark: str) -> list[str]:
     """Return the values of a set, which is a list, also as text, or a text with marks between them."""
-    value = value if (found := listed_text(value)) is None else found
+    value = value if (found := listed_text(value, braces=not mark)) is None else found
     # sorted: features of a row are in the order of their columns
-    parts = (value or "").split(mark) if value is None or isinstance(value, str) else map(str, value)
+    if value is None or isinstance(value, str):
+        value = (value or "").split(mark) if mark else [value or ""]
+    parts = map(str, value)
     return sorted({part.strip() for part in parts} - {""})
 
 
-def listed_text(value: Any) -> list[Any] | None:
-    """Return the list that a text is, as JSON or Python write it, else None."""
-    if (
-        isinstance(value, str) and value[:1] + value[-1:] == "{}" and ":" not in value
-    ):  # as of Python or PostgreSQL
-        return [part.strip().strip("'\"") for part in value[1:-1].split(",")]
+def listed_text(value: Any, *, braces: bool = True) -> list[Any] | None:
+    """Return the list that a text is, as JSON, Python or, between braces, PostgreSQL write it, else None."""
+    if braces and isinstance(value, str) and (value == "set()" or value[:1] + value[-1:] == "{}"):
+        return _between_braces(value)
     # of adjoining texts Python makes one, but NumPy writes arrays so
     if not isinstance(value, str) or value[:1] + value[-1:] != "[]" or _ADJOINING.search(value):
         return None
@@ -345,6 +348,19 @@ def listed_text(value: Any) -> list[Any] | None:
         except ValueError:
             return list(ast.literal_eval(value))
     return None
+
+
+def _between_braces(value: str) -> list[Any] | None:
+    """Return a set of Python, or an array of PostgreSQL without its nulls; None of a dict."""
+    if value in ("{}", "set()"):
+        return []
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        found = ast.literal_eval(value)
+        return list(found) if isinstance(found, set) else None
+    if ": " in value:
+        return None
+    parts = next(csv.reader([value[1:-1]], skipinitialspace=True, escapechar="\\"))
+    return [part for part in parts if part != "NULL"]
 
 
 def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:
