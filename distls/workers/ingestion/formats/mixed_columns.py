@@ -327,7 +327,8 @@ def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
 
 def members(value: Any, mark: str) -> list[str]:
     """Return the values of a set, which is a list, also as text, or a text with marks between them."""
-    value = value if (found := listed_text(value, braces=mark in ("", ","))) is None else found
+    marked = mark not in ("", ",") and isinstance(value, str) and mark in value
+    value = value if (found := listed_text(value, braces=not marked)) is None else found
     # sorted: features of a row are in the order of their columns
     if value is None or isinstance(value, str):
         value = (value or "").split(mark) if mark else [value or ""]
