@@ -47,7 +47,7 @@ _WIDE = 1000  # features from which a pass of stochastic gradients saves more re
 _ARMIJO, _SHORTEST = 1e-4, 2.0**-20
 _SHORTER = 0.5 ** np.arange(1, 8)  # of the last share that was tried: the shares of a search
 _FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
-_MOSTPRODUCTS = 60  # of a Newton step
+_MOST_PRODUCTS = 60  # of a Newton step
 _FAR = 0.03, 1.0  # of the gap, parts of the objective between which it is far from the optimum
 _FLAT = 0.02  # curvature in an intercept, at least, of losses that are not saturated
 
@@ -291,7 +291,7 @@ class Newton(Solver[NewtonState]):
         )  # fmt: skip
         # Far from the optimum an exact step would be wasted: the quadratic model holds only near the point.
         near = square <= _FORCING**2 * state.first_square
-        return self._stepped(following) if near or following.products >= _MOSTPRODUCTS else following
+        return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following
 
     def _stepped(self, state: NewtonState) -> NewtonState:
         scale = self._preconditioner.scale(state.curvature)

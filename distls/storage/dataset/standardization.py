@@ -22,10 +22,11 @@ class Standardization(NamedTuple):
         """Measure the rows of a partition."""
         assert isinstance(part.x, DenseRows)
         x = part.x.values
-        scale = x.std(axis=0, dtype=np.float64)
-        scale[~(scale > 0.0)] = 1.0
+        scale, mean = x.std(axis=0, dtype=np.float64), x.mean(axis=0, dtype=np.float64)
+        # what is constant but for rounding has no scale
+        scale[~(scale > 1e-12 * np.abs(mean))] = 1.0
         target = part.y.mean(axis=0, dtype=np.float64).astype(part.y.dtype) if numbers else np.zeros(1)
-        return cls(x.mean(axis=0, dtype=np.float64).astype(x.dtype), scale.astype(x.dtype), target)
+        return cls(mean.astype(x.dtype), scale.astype(x.dtype), target)
 
     @property
     def is_far(self) -> bool:

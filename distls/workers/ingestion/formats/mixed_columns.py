@@ -358,10 +358,11 @@ def _between_braces(value: str) -> list[Any] | None:
     with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         found = ast.literal_eval(value)
         return list(found) if isinstance(found, set) else None
-    if ": " in value:
-        return None
-    parts = next(csv.reader([value[1:-1]], skipinitialspace=True, escapechar="\\"))
-    return [part for part in parts if part != "NULL"]
+    with contextlib.suppress(csv.Error):  # line breaks, and fields of more than 128 KiB
+        if ": " not in value:
+            parts = next(csv.reader([value[1:-1]], skipinitialspace=True, escapechar="\\"))
+            return [part for part in parts if part != "NULL"]
+    return None
 
 
 def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:
