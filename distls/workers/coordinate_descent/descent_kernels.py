@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distls.workers.compilation.array_copy import copy_vector
-from distls.workers.compilation.jit import helper, kernel
+from distls.workers.compilation.jit import elementwise, elementwise_helper
 from distls.workers.linear_algebra.prefetch import prefetch_scores
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
@@ -34,6 +34,9 @@ from distls.workers.losses.row_functions import (
 )
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
 from distls.workers.simd.vectors import padded
+
+# All functions are `elementwise`: were sums reassociated, a function that is not inlined could have other last bits in
+# the process that compiles it than in those that load its caller from the disk cache, which was optimised once more.
 
 _SIGMA, _BETA = 0.01, 0.5  # Eq. 7
 _TRIES = 40  # 2^-39 of a step is as good as none
@@ -74,7 +77,7 @@ _T = Totals()
 # ---------------------------------------------------------------- one block
 
 
-@helper
+@elementwise_helper
 def _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
     """Set g to G_j times sum_i s_i."""
     g[:], own[:] = 0.0, 0.0
@@ -90,7 +93,7 @@ def _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scra
         g[r] = by * (g[r] + own[r])
 
 
-@helper
+@elementwise_helper
 def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     """Return max_r h_jr times sum_i s_i (Eq. 6)."""
     h[:], own[:] = 0.0, 0.0
@@ -108,7 +111,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     return descent_factor(loss) * largest
 
 
-@helper
+@elementwise_helper
 def _constant(loss, indices, data, start, stop, k, weight):
     """Return K_j times sum_i s_i."""
     total = 0.0
@@ -121,7 +124,7 @@ def _constant(loss, indices, data, start, stop, k, weight):
     return lipschitz(loss, k) * total
 
 
-@helper
+@elementwise_helper
 def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     """Add ``x_ij d`` to the scores of all rows; return the change of the loss times sum_i s_i."""
     total = 0.0
@@ -135,7 +138,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     return total
 
 
-@helper
+@elementwise_helper
 def _is_zero(w):
     for r in range(len(w)):  # noqa: SIM110 (numba has no `all`)
         if w[r] != 0.0:
@@ -143,7 +146,7 @@ def _is_zero(w):
     return True
 
 
-@helper
+@elementwise_helper
 def _norm(d):
     total = 0.0
     for r in range(len(d)):
@@ -151,7 +154,7 @@ def _norm(d):
     return math.sqrt(total)
 
 
-@helper
+@elementwise_helper
 def _inner(a, b):
     total = 0.0
     for r in range(len(b)):
@@ -159,14 +162,14 @@ def _inner(a, b):
     return total
 
 
-@helper
+@elementwise_helper
 def _along(w, size, d, out):
     """Set ``out = w + size * d``."""
     for r in range(len(w)):
         out[r] = w[r] + size * d[r]
 
 
-@helper
+@elementwise_helper
 def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g, d, part, scratch, totals):
     """Backtrack along d until Eq. 7 holds, and update w and Z; count the change of F and the tries."""
     k = len(w)
@@ -196,7 +199,7 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
     _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
 
 
-@helper
+@elementwise_helper
 def _stays_zero(penalty, v, step, d, idle, j, below):
     """Whether a zero block with minus the gradient v is optimal; mark it `idle` if it is so at `below` too."""
     row_prox(penalty, v, step.alpha, step.rho, d)
@@ -207,7 +210,7 @@ def _stays_zero(penalty, v, step, d, idle, j, below):
     return stays
 
 
-@helper
+@elementwise_helper
 def _violation(moves, w, g, step):
     """Return how far a block is from its optimum: L_j |W_j* - W_j|, or as printed the difference of norms of Eq. 9."""
     if step.printed and not _is_zero(w):
@@ -215,7 +218,7 @@ def _violation(moves, w, g, step):
     return moves
 
 
-@kernel
+@elementwise
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, below):
     """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
 
@@ -267,7 +270,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
 # ---------------------------------------------------------------- the intercept
 
 
-@helper
+@elementwise_helper
 def _factorise(a):
     """Overwrite the lower triangle of a (k, k) by its Cholesky factor; a class without curvature has a zero there."""
     k = len(a)
@@ -285,7 +288,7 @@ def _factorise(a):
             a[i, j] = total / pivot if pivot > 0.0 else 0.0
 
 
-@helper
+@elementwise_helper
 def _solve(a, d):
     """Overwrite the first k numbers of d by the solution of ``a a^T d = d``, a as `_factorise` leaves it."""
     k = len(a)
@@ -299,7 +302,7 @@ def _solve(a, d):
         d[j] = d[j] / a[j, j] if a[j, j] > 0.0 else 0.0
 
 
-@helper
+@elementwise_helper
 def _is_flat(a):
     """Whether a constant added to all classes has no curvature, by the lower triangle of the Hessian a."""
     trace, total = 0.0, 0.0
@@ -310,7 +313,7 @@ def _is_flat(a):
     return abs(trace + total) <= _DAMPING * trace
 
 
-@helper
+@elementwise_helper
 def _centre(a, d):
     """Subtract the mean of a step from it, over the classes with curvature, a as `_factorise` leaves it.
 
@@ -327,7 +330,7 @@ def _centre(a, d):
             d[r] -= total / count
 
 
-@helper
+@elementwise_helper
 def _newton(loss, n, z, y, weight, hessian, d, scratch):
     """Overwrite d, minus the gradient in the intercept times sum_i s_i, by the Newton step."""
     hessian[:] = 0.0
@@ -341,7 +344,7 @@ def _newton(loss, n, z, y, weight, hessian, d, scratch):
         _centre(hessian, d)
 
 
-@kernel
+@elementwise
 def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     """Do a Newton step of the intercept, updating b, z and `totals` in place.
 
