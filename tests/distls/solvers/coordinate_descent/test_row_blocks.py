@@ -114,11 +114,10 @@ def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypa
         assert resume(tmp_path / "run").model.sha256 == named.model.sha256
 
 
-@pytest.mark.parametrize(("scale", "alpha"), [(1.0, 1e-9), (1e20, 1e-2)])
-def test_rounds_without_a_step_say_so_and_end(tmp_path, scale, alpha):
+def test_rounds_without_a_step_say_so_and_end(tmp_path):
     x, y = labelled_rows(600, 40, 4)
-    dataset = write_dataset(tmp_path / "train", scale * x.toarray(), y)
-    done = fit("bcd", dataset, tmp_path / "run", params={**BY_ROWS, "alpha": alpha}, passes=99, rtol=1e-9)
+    dataset = write_dataset(tmp_path / "train", 1e20 * x.toarray(), y)
+    done = fit("bcd", dataset, tmp_path / "run", params={**BY_ROWS, "alpha": 1e-2}, passes=99, rtol=1e-9)
     assert done.status == Status.MAX_PASSES
     assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
