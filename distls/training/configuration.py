@@ -1,4 +1,4 @@
-"""A fit as it was asked for, checked once from metadata alone, before any worker is started."""
+"""A fit as it was asked for, checked once, from metadata and the first rows of dense numbers, before any worker starts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         choose: Callable[..., Recommendation] = recommended,
         **asked: Unpack[Options],
     ) -> FitRequest:
-        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`.
+        """Validate a fit by metadata, and the first rows of dense numbers; parameters and errors as of `distls.fit`.
 
         `choose` takes what `recommended` takes, and returns the method where none is named.
         """

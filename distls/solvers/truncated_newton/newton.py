@@ -299,9 +299,8 @@ class Newton(Solver[NewtonState]):
         candidate = self._end(state, 1.0)
         # A step below the rounding of the weights would be taken again and again.
         settled = np.array_equal(candidate, state.point)
-        if (
-            state.share < 1.0 and self._orthants.none
-        ):  # like the last one it is too long, more likely than not
+        # like the last one it is too long, more likely than not
+        if state.share < 1.0 and self._orthants.none:
             return replace(state, stage=SEARCH, share=2.0, settled=settled)
         return replace(state, stage=GRADIENT, share=1.0, candidate=candidate, settled=settled)
 

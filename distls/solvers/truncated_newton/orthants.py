@@ -1,8 +1,7 @@
 """What the l1 of an elastic net changes of Newton's method: it works within an orthant, where the penalty is linear.
 
 Weights that are zero, and would stay it, are left out of a step, and those whose signs a step would change end at zero
-(Andrew, Gao 2007; with conjugate gradients Byrd, Chin, Nocedal, Oztoprak 2016). Without l1 it changes
-nothing.
+(Andrew, Gao 2007; with conjugate gradients Byrd, Chin, Nocedal, Oztoprak 2016). Without l1 it changes nothing.
 """
 
 from typing import NamedTuple

@@ -118,9 +118,8 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
     words: Words | None = None  # of documents
-    transform: Literal["", "log1p", "none"] = (
-        ""  # of a number, what comes before the others, or that none is for it
-    )
+    # of a number, what comes before the transforms of all, or that there is none for it
+    transform: Literal["", "log1p", "none"] = ""
     # of dates the order of day, month and year, of sets the mark between values, of numbers the decimal comma
     style: str = ""
 
