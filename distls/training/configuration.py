@@ -1,4 +1,4 @@
-"""A fit as it was asked for, checked once, from metadata and the first rows of dense numbers, before any worker starts."""
+"""A fit as it was asked for, checked once, from metadata and first rows of dense numbers, before any worker starts."""
 
 from __future__ import annotations
 
