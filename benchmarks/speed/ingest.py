@@ -144,6 +144,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--directory", type=Path, help="for the files; default: that of temporary ones")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
+    if options.directory is not None:
+        options.directory.mkdir(parents=True, exist_ok=True)
     options.against = [tree.resolve() for tree in options.against]
     results = []
     with tempfile.TemporaryDirectory(prefix="distls-ingest-", dir=options.directory) as folder:
