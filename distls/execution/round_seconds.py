@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from distls.execution.memory_budget import MIB
-from distls.execution.network import Traffic
+from distls.execution.network import Traffic, traffic_of
 
 # Measured: see docs/scale.md.
 TASK_SECONDS = 2e-3
@@ -43,15 +43,18 @@ class Cluster:
         return self.workers * self.threads
 
 
-def exchange_seconds(
-    cluster: Cluster, traffic: Traffic, *, lanes: int, shared_bytes: int, result_bytes: int
-) -> dict[str, float]:
-    """Return the seconds of a reduction of so many lanes without the work, by what they are spent on."""
+def exchange(
+    cluster: Cluster, *, lanes: int, shared_bytes: int, result_bytes: int
+) -> tuple[Traffic, dict[str, float]]:
+    """Return what a reduction of so many lanes sends, and its seconds without the work, by what they are spent on."""
+    traffic = traffic_of(
+        shared_bytes, result_bytes, lanes=lanes, workers=cluster.workers, threads=cluster.threads
+    )
     sent = traffic.sent / cluster.bandwidth + _fetch_seconds(shared_bytes, traffic, cluster)
     # What the driver merges has been returned; a worker fetches it first.
     merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)
     tasks = traffic.tasks + traffic.merges
-    return {
+    return traffic, {
         "send": sent,
         "return": traffic.returned / cluster.bandwidth,
         "merge": traffic.steps * result_bytes * merge,

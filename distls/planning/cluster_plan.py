@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MIB, MemoryBudget, parse_bytes
-from distls.execution.network import Traffic, traffic_of
+from distls.execution.network import Traffic
 from distls.execution.round_seconds import (
     SCHEDULER_BYTES,
     SCHEDULER_TASK_BYTES,
     SCHEDULER_WORKER_BYTES,
     Cluster,
-    exchange_seconds,
+    exchange,
 )
 from distls.facts import Shown
 from distls.long_calls import parsed, worker_bytes
@@ -182,15 +182,10 @@ def plan_cluster(
 
 def _predict(plan: Plan, cluster: Cluster, size: tuple[int, int], rate: float | None) -> ClusterPlan:
     """Return the plan with the seconds of a round on data of `size` (rows, blocks)."""
-    traffic = traffic_of(
-        plan.shared_bytes,
-        plan.result_bytes,
-        lanes=plan.lanes,
-        workers=cluster.workers,
-        threads=cluster.threads,
+    traffic, one = exchange(
+        cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes
     )
-    of_round = {"lanes": plan.lanes, "shared_bytes": plan.shared_bytes, "result_bytes": plan.result_bytes}
-    one, limit = exchange_seconds(cluster, traffic, **of_round), None
+    limit = None
     parts = {name: plan.reductions * seconds for name, seconds in one.items()}
     if rate is not None:
         computing, reading = _work(plan, cluster, traffic, rate)

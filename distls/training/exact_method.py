@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.network import traffic_of
-from distls.execution.round_seconds import Cluster, exchange_seconds
+from distls.execution.round_seconds import Cluster, exchange
 from distls.methods.method import Params
 from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import Recommendation, recommended
@@ -83,16 +82,11 @@ def fit_seconds(
     meta, (read, learned) = data.meta, _SECONDS[method]
     values = meta.nnz if meta.layout == "csr" else meta.n_rows * meta.n_features
     work = values * (read + learned * setting.problem.shape[1])
-    of_round = {"lanes": plan.lanes, "shared_bytes": plan.shared_bytes, "result_bytes": plan.result_bytes}
-    traffic = traffic_of(
-        plan.shared_bytes,
-        plan.result_bytes,
-        lanes=plan.lanes,
-        workers=cluster.workers,
-        threads=cluster.threads,
+    traffic, parts = exchange(
+        cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes
     )
     # One thread is this process, which sends nothing.
-    moved = sum(exchange_seconds(cluster, traffic, **of_round).values()) if cluster.slots > 1 else 0.0
+    moved = sum(parts.values()) if cluster.slots > 1 else 0.0
     busiest = -(-plan.lanes // traffic.tasks) / plan.lanes
     a_pass = work * busiest + plan.rounds_per_pass * plan.reductions * moved
     return passes_to(method, plan.lanes, decades) * a_pass
