@@ -165,6 +165,13 @@ def run(request, tmp_path, monkeypatch):
     return run
 
 
+def test_every_module_can_be_imported():
+    root = Path(figures.__file__).parents[1]
+    for folder in ("faults", "papers", "quality", "speed"):
+        for path in sorted((root / folder).glob("[a-z]*.py")):
+            importlib.import_module(f"benchmarks.{folder}.{path.stem}")
+
+
 @pytest.mark.fast_cases("tables|defaults")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)

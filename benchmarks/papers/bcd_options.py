@@ -26,7 +26,7 @@ import numpy as np
 
 import distls
 from benchmarks.papers.bcd import Corpus, Fit, Lab
-from distls.problem import l1_ratio_of
+from distls.problem import l1_share
 from distls.solvers.status import Status
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
@@ -125,7 +125,8 @@ def _objectives(lab: Lab, corpus: Corpus, params: Numbers, with_: bool) -> list[
         fit.round()
         w = fit.weights.astype(np.float64)
         mean = float(np.mean(loss.values(x @ w, y)))
-        curve.append((fit.passes, mean + params["alpha"] * float(penalty.value(w, l1_ratio_of(params)))))
+        share = l1_share(params["penalty"], params.get("l1_ratio"))
+        curve.append((fit.passes, mean + params["alpha"] * float(penalty.value(w, share))))
     fit.close()
     return curve
 

@@ -409,7 +409,7 @@ def _checks(found: Numbers) -> list[Numbers]:
             _check(f"{name}'s excess over SGD's", value / sgd, 0.6) for name, value in projected.items()
         ]
     if "2SGD" in found["methods"]:
-        checks.append(_check("CSGD's excess over 2SGD's", projected["CSGD"] / _at(found, "2SGD", n), 8.0))
+        checks.append(_check("CSGD's excess over 2SGD's", projected["CSGD"] / _at(found, "2SGD", n), 2.0))
     centred = _at(found, "centred SGD", n) / min(projected.values())
     checks.append(_check("centred SGD's excess over the better projection's", centred, 1.0))
     return checks

@@ -5,7 +5,7 @@
 
 `passes` (Table 5): seconds of a pass of one core over rows in memory, each partition's rows in random order: medians
 of five passes after one that is not counted. "naive SGD" is `svmsgd2` with skip=1; on sparse rows it and oLBFGS are
-timed on a few of them and scaled. "SVMSGD2, sparse rows" are the dense ones as pairs of index and value (section 3).
+timed on a few of them and scaled. "SVMSGD2, sparse rows" are the dense ones as pairs of index and value (section 4).
 `curves` (Figures 3 and 4): the relative excess of the primal cost, P/P* - 1, and the test error after 1, 2, 5 and 10
 passes, each a separate `distls.fit` with the default trials of t0 and eta0; means over seeds. "paper" is as printed.
 P = alpha/2 |w|^2 + mean 1/2 max(0, 1 - y w x)^2 is computed from the model; P* is LIBLINEAR's primal solver's

@@ -48,9 +48,8 @@ class TrainCommand(IngestCommand, MethodCommand):
 @content_options
 @click.option(
     "--transform",
-    default="auto",
-    show_default=True,
-    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; auto: what suits the data.",
+    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; none; auto: what suits the data."
+    " Default auto, with --as-published none.",
 )
 @click.option("--columns", is_flag=True, default=None, help="Add column shards too, as --method bcd does.")
 @cluster_options
@@ -78,7 +77,6 @@ def train(
 
     cluster, params = cluster_of(options, debug), parse_values(pairs)
     params |= started_from(init, "init" in params)
-    transform = options.pop("transform")
     keep = not options.pop("discard_dataset")
     given = {name: value for name, value in options.items() if value is not None}
     with (
@@ -96,7 +94,6 @@ def train(
             progress=progress,
             notify=silent if quiet else note,
             keep_dataset=keep,
-            transform=tuple(filter(None, transform.split(","))),
             **given,
         )
     code = conclude(found.fit, model, quiet)

@@ -151,7 +151,7 @@ class Evaluator:
             self._mean_row = total.rows / total.weight_sum
         if fitted.debias is not None:
             total.gradient[~fitted.debias.used] = 0.0  # other weights are not variables of a refit
-        value = _objective(problem, predictor, total, with_gradient=with_gradient)
+        value = _objective(problem, predictor, total)
         mean_row, read = self._mean_row if ridge else None, total.ledger.bytes_read
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
@@ -243,7 +243,7 @@ class Evaluator:
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""
         total = await self._summed(near, with_gradient=True)
-        value = _objective(problem, near, total, with_gradient=True)
+        value = _objective(problem, near, total)
         certificate = certificate_of(problem, near, total, value, optimal_intercept=True)
         return certificate, value - certificate["value"], total.ledger.bytes_read
 
@@ -293,9 +293,8 @@ def _slope_of(problem: Problem, gradient: NDArray[np.float64]) -> NDArray[np.flo
     return np.asarray(np.einsum("ij,ij->i", gradient, gradient))
 
 
-def _objective(
-    problem: Problem, predictor: LinearPredictor, total: GradientSum, *, with_gradient: bool
-) -> float:
+def _objective(problem: Problem, predictor: LinearPredictor, total: GradientSum) -> float:
     """Return F(W, b), without the penalty where the model is not linear in the rows."""
-    penalty = problem.penalty_of_model(predictor.coefficients, predictor.intercept) if with_gradient else 0.0
+    linear = not predictor.recipe
+    penalty = problem.penalty_of_model(predictor.coefficients, predictor.intercept) if linear else 0.0
     return total.loss_sum / total.weight_sum + problem.alpha * penalty

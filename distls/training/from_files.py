@@ -122,8 +122,8 @@ def train(
     notify : callable, optional
         Called with each notice, one line of text. Default: they become a UserWarning each.
     **options
-        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here, and
-        `unknown_features` is of `test`, which is read like `sources` otherwise.
+        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here,
+        ``none`` with `as_published`, and `unknown_features` is of `test`, which is read like `sources` otherwise.
 
     Raises
     ------
@@ -131,8 +131,9 @@ def train(
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
     command = began()
-    # Transforms chosen by the data are the default here, as nobody has seen them yet.
-    folder, options = place_of(run), {"transform": AUTO, **_needed_by(method, params), **options}
+    # Transforms chosen by the data are the default here, as nobody has seen them yet; the papers' rows are the file's.
+    chosen = "none" if options.get("as_published") else AUTO
+    folder, options = place_of(run), {"transform": chosen, **_needed_by(method, params), **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
     unknown = options.pop("unknown_features", "error")

@@ -34,9 +34,11 @@ Fitted = Mapping[str, NDArray[Any]]
 
 
 def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps, or raise ParameterError."""
-    given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
-    steps = tuple(_parse_transform(name.strip()) for name in given)
+    """Turn ``"log1p,idf"``, ``["log1p", "scale=255"]`` or ``"none"`` into steps, or raise ParameterError."""
+    given = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    if len(given) > 1 and "none" in given:
+        raise ParameterError("transform none leaves the values as they are; give it alone")
+    steps = tuple(_parse_transform(name) for name in given if name != "none")
     if len(steps) > 1 and any(step["name"] == AUTO for step in steps):
         raise ParameterError("transform auto chooses all transforms; give it alone")
     if sum(step["name"] == "idf" for step in steps) > 1:
@@ -51,7 +53,7 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
 def _parse_transform(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
     if name not in (*NAMES, AUTO):
-        raise ParameterError(f"unknown transform {name!r}; there are {', '.join((*NAMES, AUTO))}")
+        raise ParameterError(f"unknown transform {name!r}; there are {', '.join((*NAMES, AUTO, 'none'))}")
     if name != "scale":
         if equals:
             raise ParameterError(f"transform {name} takes no value, {text!r} was given")

@@ -215,8 +215,9 @@ def test_refused_sources(tmp_path):
         ({"format": "xls"}, f"format must be one of auto, {', '.join(format_names())}, not 'xls'"),
         (
             {"transform": "sqrt"},
-            "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize, auto",
+            "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize, auto, none",
         ),
+        ({"transform": "none,log1p"}, "transform none leaves the values as they are; give it alone"),
         ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
         ({"labels": "y.npy", "unlabelled": True}, "unlabelled and labels exclude each other"),
         ({"drop": "none"}, "drop takes several, unknown, empty, not none"),

@@ -116,8 +116,7 @@ def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value):
     if name == "stagewise":  # its alpha is that of each block
         return
     objective = ORACLES[model.loss](np.where(y == "yes", decision, -decision)).mean()
-    if loss.certificate != "none":  # as everywhere, the perceptron's is its loss
-        objective += ALPHA / 2 * np.square(model.coef_).sum()
+    objective += ALPHA / 2 * np.square(model.coef_).sum()
     if name != "ovr-sdca":  # whose intercept is penalised
         assert result.record["objective"] == pytest.approx(objective, rel=1e-9, abs=1e-12)
 

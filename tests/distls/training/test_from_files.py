@@ -80,6 +80,14 @@ def test_nothing_chosen_is_what_suits_the_data(place):
     assert distls.fit("auto", "d").model.sha256 == distls.load_model("m").sha256
 
 
+def test_rows_of_a_published_algorithm_are_those_of_the_file(place):
+    found = distls.train("train.csv", "m", method="gls", as_published=True, notify=print)
+    assert distls.open_dataset(found.dataset).meta.transforms == []
+    asked = {"method": "gls", "as_published": True, "transform": "standardize", "notify": print}
+    chosen = distls.train("train.csv", "n", **asked)
+    assert [step["name"] for step in distls.open_dataset(chosen.dataset).meta.transforms] == ["standardize"]
+
+
 def test_a_data_frame_is_what_its_file_is(place):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
