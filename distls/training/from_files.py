@@ -131,9 +131,7 @@ def train(
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
     command = began()
-    # Transforms chosen by the data are the default here, as nobody has seen them yet; the papers' rows are the file's.
-    chosen = "none" if options.get("as_published") else AUTO
-    folder, options = place_of(run), {"transform": chosen, **_needed_by(method, params), **options}
+    folder, options = place_of(run), {**_defaults(method, params, options), **options}
     asked: Any = {name: options.pop(name) for name in ALONE if name in options}
     files, others = _listed(sources), _listed(test)
     unknown = options.pop("unknown_features", "error")
@@ -179,10 +177,13 @@ def train(
     return Trained(fitted, found, data if is_dataset(data) else None)
 
 
-def _needed_by(method: str, params: Mapping[str, Any] | None) -> dict[str, bool]:
-    """Return what a method needs of its data set."""
+def _defaults(method: str, params: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `ingest` that are others here: transforms, and what a method needs of its data set."""
+    # chosen by the data, as nobody has seen them yet; the papers' rows are the file's
+    transform = "none" if given.get("as_published") else AUTO
     by_rows = (params or {}).get("algorithm") == "row-blocks"
-    return {"columns": True} if method in METHODS and METHODS[method].columns and not by_rows else {}
+    columns = method in METHODS and METHODS[method].columns and not by_rows
+    return {"transform": transform} | ({"columns": True} if columns else {})
 
 
 def _tested(run: Place, files: list[Any], options: dict[str, Any], **how: Any) -> AnyEvaluation:

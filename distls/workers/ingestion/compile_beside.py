@@ -30,10 +30,16 @@ _KERNELS = (count_entries, read_labels, value_facts, sort_records, locate_record
 _PROGRAM = "from distls.workers.ingestion.compile_beside import compile_records; compile_records()"
 
 
-@contextlib.contextmanager
-def compiled_beside(here: bool) -> Iterator[None]:
+def compiled_beside(here: bool) -> contextlib.AbstractContextManager[None]:
     """Have the kernels of row records compiled while the block runs, if it ingests `here` and has a core to spare."""
-    if not here or available_cores() < 2 or all(map(is_stored, _KERNELS)):
+    wanted = here and not all(map(is_stored, _KERNELS))
+    return beside(_PROGRAM) if wanted else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def beside(program: str) -> Iterator[None]:
+    """Run lines of Python that compile kernels in another process while the block runs, given a core to spare."""
+    if available_cores() < 2:
         yield
         return
     # the line about compiling is this process's to say
@@ -43,7 +49,7 @@ def compiled_beside(here: bool) -> Iterator[None]:
     other = None
     with contextlib.suppress(OSError):  # without another process, this one compiles them
         other = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
+            [sys.executable, "-c", program],
             stdin=silent,
             stdout=silent,
             stderr=silent,
