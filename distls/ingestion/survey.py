@@ -256,7 +256,7 @@ class _Survey:
         """Name the ids, in one notice with what else they look like."""
         found = []
         for name, values in self.ids.items():
-            doubts = _doubts(Feature(name, values))
+            doubts = _doubts(Feature(name, values[:MOST_GUESSED]))
             if self._are_numbers({*values}):
                 doubts += self._words_among(name, values, "no number")
             found.append("; ".join([id_notice(name), *doubts]))

@@ -225,27 +225,24 @@ def _of_columns(steps: Steps, plan: SourcePlan) -> Steps:
     if not is_mixed(plan):
         return steps
     # indicators and categories are 0 and 1 already
-    ranges, width = _own_ranges(_features(plan), "text", ""), dense_width(_features(plan))
+    ranges, width = _own_ranges(_features(plan), "", texts=True), dense_width(_features(plan))
     own = ({"dense": width} if step["name"] == "standardize" else {"ranges": ranges} for step in steps)
     return tuple({**step, **columns} for step, columns in zip(steps, own, strict=True))
 
 
-def _own_ranges(features: Sequence[Feature], kind: str, step: str) -> list[list[int]]:
-    """Return the columns of documents, or of numbers, that have a step of their own; empty: that have none."""
+def _own_ranges(features: Sequence[Feature], step: str, *, texts: bool) -> list[list[int]]:
+    """Return the columns of documents, or the others, that have a step of their own; empty: that have none."""
     columns = zip(features, first_columns(features), strict=False)
-    return [
-        [at, at + f.size]
-        for f, at in columns
-        if (f.kind == "text") == (kind == "text") and step in f.transform.split("+")
-    ]
+    own = ((f, at) for f, at in columns if (f.kind == "text") == texts)
+    return [[at, at + f.size] for f, at in own if step in f.transform.split("+")]
 
 
 def _with_own(steps: Steps, plan: SourcePlan) -> Steps:
     """Return the steps with those of single columns, and the columns that no other is for."""
     features = _features(plan)
-    words = {name: _own_ranges(features, "text", name) for name in WORD_STEPS}
-    plain = _own_ranges(features, "number", "none")
-    plain += [r for r in text_ranges(features) if r not in _own_ranges(features, "text", "")]
+    words = {name: _own_ranges(features, name, texts=True) for name in WORD_STEPS}
+    plain = _own_ranges(features, "none", texts=False)
+    plain += [r for r in text_ranges(features) if r not in _own_ranges(features, "", texts=True)]
     others = [s["name"] for s in steps if "ranges" not in s and s["name"] not in ("min_count", "standardize")]
     if plain and others:
         raise ParameterError(
@@ -253,7 +250,7 @@ def _with_own(steps: Steps, plan: SourcePlan) -> Steps:
         )
     shared = {step["name"]: step["ranges"] for step in steps if "ranges" in step}
     joined = {name: sorted([*shared.get(name, ()), *own]) for name, own in words.items()}
-    own = (("log1p", _own_ranges(features, "number", "log1p")), *joined.items())
+    own = (("log1p", _own_ranges(features, "log1p", texts=False)), *joined.items())
     first = tuple(step for step in steps if step["name"] == "min_count")
     rest = tuple(step for step in steps if step not in first and "ranges" not in step)
     if plain:
@@ -270,7 +267,7 @@ def _suitable(survey: Survey, schema: Schema) -> tuple[str, str]:
     if survey.plan.is_dense:
         return "standardize", "dense rows"
     if is_mixed(survey.plan):
-        words = ",".join(WORD_STEPS) if _own_ranges(_features(survey.plan), "text", "") else ""
+        words = ",".join(WORD_STEPS) if _own_ranges(_features(survey.plan), "", texts=True) else ""
         numbers = "standardize" if dense_width(_features(survey.plan)) else ""
         what = " and ".join(filter(None, (words and "words", numbers and "numbers")))
         return ",".join(filter(None, (words, numbers))), what or "categories"

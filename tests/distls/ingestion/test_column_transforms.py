@@ -113,6 +113,18 @@ def test_exports_have_it(tmp_path):
     assert np.allclose(made, own, atol=1e-5)
 
 
+def test_pipelines_and_single_rows_have_those_of_documents(tmp_path):
+    pipeline, table = pytest.importorskip("distls.interchange.sklearn_pipeline"), frame()
+    kind = {"note": "text:tfidf", "price": "number:log1p"}
+    distls.train(
+        table, tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, kind=kind, notify=print
+    )
+    model, rows = distls.load_model(tmp_path / "m"), table.drop(columns="y")
+    own = model.predict_proba(rows)
+    assert np.array_equal(model.predict_proba(rows.to_dict("records")), own)
+    assert np.allclose(pipeline.pipeline_of(model)[0].predict_proba(rows), own, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

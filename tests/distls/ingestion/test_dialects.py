@@ -240,7 +240,7 @@ def test_numbers_of_accounts_and_of_fortran_are_read(tmp_path):
 @pytest.mark.parametrize("source", ["csv", "frame"])
 def test_hexadecimal_numbers_are_read(tmp_path, source):
     """Those that float64 keeps; addresses and digests are words."""
-    numbers = [2**52 - 1, 31, *range(0, 3 * 28, 3)]
+    numbers = [2**52 - 1, -4096, *range(0, 3 * 28, 3)]
     words = [f"0x{n % 5:040x}" for n in numbers]
     rows = pandas.DataFrame(
         {"a": [[hex(n), f"0X{n:04X}"][n % 2] for n in numbers], "d": words, "y": [0, 1] * 15}

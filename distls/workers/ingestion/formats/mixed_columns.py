@@ -66,7 +66,7 @@ _WITH_UNITS = re.compile(
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
 # minus, as spreadsheets write it; 12.50-, as SAP and COBOL do, but not 2024-; 1.5D+02 and .5D+02 of Fortran; 0x1F, of
 # as many digits as float64 keeps.
-HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,13}")
+HEXADECIMAL = re.compile(r"[-+]?0[xX][0-9a-fA-F]{1,13}")
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*|\.\d+)"
 _FORTRAN = r"[dD][-+]\d{2,3}"  # with its sign: 2.0D4 is a name
 MARKED = re.compile(
