@@ -18,7 +18,8 @@ TEXTS = (
 N_ROWS = 40
 GAPS = {"words": "category", "days": "date", "sets": "set"}  # kinds with missing values -> those without
 TIMES = {"time": "%H:%M", "stamp": "%Y-%m-%d %H:%M:%S", "date": "%Y-%m-%d", "month": "%d-%b-%Y"}
-KINDS = ("number", "gaps", "category", "text", "set", "truth", "codes", "lines", "marked", *TIMES, *GAPS)
+WRITTEN = {"marked": "{0},{0}50 $", "hex": "{0:#x}", "length": "{0}h {0}m"}  # numbers as texts
+KINDS = ("number", "gaps", "category", "text", "set", "truth", "codes", "lines", *WRITTEN, *TIMES, *GAPS)
 ROLES = {"key": "id_column", "w": "weight_column", "z": "label_column"}
 
 
@@ -33,7 +34,8 @@ def tables(draw, roles=True):
     columns = {"y": np.arange(N_ROWS) % 2}
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
     for k, kind in enumerate(kinds):
-        columns[f"{kind}{k}"] = _column(kind, rng)
+        # names may have line breaks too
+        columns[f"{kind}\n{k}" if kind == "lines" else f"{kind}{k}"] = _column(kind, rng)
     options = {"label_column": "y"}
     for name in draw(st.sets(st.sampled_from([*ROLES]))) if roles else ():
         columns[name] = _role(name, rng)
@@ -66,8 +68,8 @@ def _column(kind, rng):
         return pd.Series(
             [("one\ntwo", "three", 'a "b"\n,;')[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object
         )
-    if kind == "marked":
-        return pd.Series([f"{k},{k}50 $" for k in rng.integers(1, 10, N_ROWS)], dtype=object)
+    if kind in WRITTEN:
+        return pd.Series([WRITTEN[kind].format(k) for k in rng.integers(1, 10, N_ROWS)], dtype=object)
     if kind in TIMES:
         seconds = rng.integers(0, 900 * 86400, N_ROWS)
         times = pd.Series(np.datetime64("2020-01-01", "s") + seconds.astype("timedelta64[s]"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import csv
+import io
 import os
 import shutil
 import sys
@@ -19,6 +20,7 @@ from distls.storage.filesystem.atomic import describe_os_error
 
 OK, FAILED = 0, 1
 _REMEDY = "make room, or send it elsewhere"
+_CLOSED = "cannot write to stdout: it is closed; send it elsewhere"
 
 
 class Output:
@@ -90,6 +92,8 @@ def show(lines: Iterable[str], *, needed: bool = True) -> None:
 def unwritten() -> int:
     """Return OK, or FAILED if stdout could not be written, and say why unless its reader has gone."""
     failure = getattr(sys.stdout, "failure", None)
+    if isinstance(failure, io.UnsupportedOperation):  # of the stream in place of a closed one
+        return say(f"distls: {_CLOSED}", FAILED)
     if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
         return say(f"distls: {describe_os_error(failure, 'cannot write to stdout', _REMEDY)}", FAILED)
     return FAILED if failure else OK
@@ -113,7 +117,7 @@ def silent(_text: str) -> None:
 def check_stdout() -> None:
     """Raise StorageError where nothing can be written, before there is something."""
     if not sys.stdout.writable():
-        raise StorageError(f"cannot write to stdout: it is closed; {_REMEDY}")
+        raise StorageError(_CLOSED)
 
 
 def show_table(path: Path) -> None:

@@ -24,10 +24,17 @@ _NUMBERS = re.compile(
 )  # types of polars and Arrow
 
 
-def has_other_columns(X: Any) -> bool:
-    """Return whether a frame has columns that are no plain numbers, such as categories, texts or dates."""
+def has_other_columns(X: Any, kind: Any = None) -> bool:
+    """Return whether a frame has columns that are no plain numbers, such as categories, texts or dates.
+
+    Raises ParameterError if kinds of columns are given and X is no frame.
+    """
     if not is_frame(X) or isinstance(X, Mapping):
+        if kind is not None:
+            raise ParameterError("kind names columns of a data frame, and X is none")
         return False
+    if kind is not None:
+        return True
     types = X.schema.types if hasattr(X, "column_names") else list(X.dtypes)
     return any(not _is_number(X, *each) for each in zip(column_labels(X), types, strict=True))
 

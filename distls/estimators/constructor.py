@@ -29,7 +29,12 @@ _AS_PUBLISHED = Parameter(
     boolean,
     "every parameter as the paper of the method prints it, but for those that differ from their defaults here",
 )
+_KIND = (
+    'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
+    "default: as their types and values say"
+)
 _ALWAYS = (
+    Parameter("kind", None, lambda value: value, _KIND),
     Parameter(
         "random_state", 0, integer(0), "seed of all that is drawn, and of the order in which rows are stored"
     ),

@@ -91,8 +91,8 @@ class DatasetEstimator(BaseEstimator):
         ----------
         X : array, sparse matrix, dask array or frame of shape (n_rows, n_features), dataset path or Dataset
             The chunks of a dask array are computed one at a time and stored in a temporary dataset. A frame with
-            columns that are no plain numbers is read as `distls.train` reads it: categories, texts, dates, gaps
-            among them; its columns are found by name in predictions.
+            columns that are no plain numbers, or with `kind`, is read as `distls.train` reads it: categories, texts,
+            dates, gaps among them; its columns are found by name in predictions.
         y : array or dask array of shape (n_rows,), for regressors also (n_rows, n_outputs)
             Not given with a dataset, which has its own labels or numbers.
         sample_weight : array of shape (n_rows,), optional
@@ -103,13 +103,13 @@ class DatasetEstimator(BaseEstimator):
         self
         """
         self._seed = seed_of(getattr(self, "random_state", 0))
-        dataset = dataset_given(X, y, sample_weight)
+        dataset, kind = dataset_given(X, y, sample_weight), getattr(self, "kind", None)
+        X = unwrapped("X", X)
+        self._mixed = has_other_columns(X, kind)
         if dataset is not None:
-            self._mixed = False
             vars(self).pop("feature_names_in_", None)  # type: ignore[attr-defined] # of an earlier fit
             return self._fit_dataset(dataset)
-        X, y = unwrapped("X", X), y if y is None else labels_given(y)
-        sample_weight, self._mixed = weights_of(X, sample_weight), has_other_columns(X)
+        y, sample_weight = y if y is None else labels_given(y), weights_of(X, sample_weight)
         fit_rows = self._fit_lazy if hasattr(X, "__dask_graph__") else self._fit_rows
         return fit_rows(X, y, sample_weight)
 
@@ -184,7 +184,7 @@ class DatasetEstimator(BaseEstimator):
         from distls.ingestion.ingest import ingest
 
         if self._mixed:  # as `train` has them
-            options |= {"transform": AUTO, "dtype": "float32"}
+            options |= {"transform": AUTO, "dtype": "float32", "kind": getattr(self, "kind", None) or ()}
         shuffle = getattr(self, "shuffle", True)
         report = ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,

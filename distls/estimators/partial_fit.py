@@ -62,7 +62,7 @@ class StreamingEstimator(DatasetEstimator):
 
     def _streamable(self, X: Any) -> Any:
         """Return rows of numbers as they are; refuse others, whose categories and means need all rows at once."""
-        if self._mixed or has_other_columns(X):
+        if self._mixed or has_other_columns(X, getattr(self, "kind", None)):
             raise ParameterError(
                 "partial_fit takes columns of numbers that go through nothing; of others `fit` takes all rows at once, "
                 "or encode them: `transform` of a model that distls.load_model returns does"

@@ -11,7 +11,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.mixed_columns import MARKED
+from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
 from distls.workers.ingestion.formats.table_columns import text_ranges
 from distls.workers.ingestion.parsing.rounding_kernels import EqualValues, merge_rounded
 from distls.workers.ingestion.records.labels import (
@@ -295,12 +295,12 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
             notices.append(
                 f"labels that differ in case, blanks or the form of Unicode only are different classes: {pair}"
             )
-        marked = [word for word in words.values() if MARKED.fullmatch(word)]
-        if 2 * len(marked) > len(named):
-            notices.append(
-                f'labels look like numbers with marks, such as "{min(marked)}", and are classes: write them as plain '
-                "numbers if they are a quantity (regression)"
-            )
+        for what, looks in (("numbers with marks", MARKED.fullmatch), ("dates", is_date)):
+            if 2 * len(found := [word for word in words.values() if looks(word)]) > len(named):
+                notices.append(
+                    f'labels look like {what}, such as "{min(found)}", and are classes: write them as plain numbers '
+                    "if they are a quantity (regression)"
+                )
         return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes

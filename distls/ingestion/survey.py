@@ -47,7 +47,7 @@ def surveyed_options(
     found.collect(run)
     features = tuple(f for f in map(found.feature, survey.read.features) if f is not None)
     if not features:
-        raise BadInputError(f'no column is left for features: "{found.ids[0]}" has another value in each row')
+        raise BadInputError(f"no column is left for features: {found.id_notices()[0]}")
     read = replace(survey.read, features=ordered(_with_width(features, n_features)))
     label_words = len(read.labels) == 1 and found.place[read.label] in found.words
     ids = read.id_column or next(iter(found.ids), "")
@@ -83,7 +83,7 @@ class _Survey:
     lines: list[int] = field(default_factory=list)  # of each item
     repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
     codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
-    ids: list[str] = field(default_factory=list)  # columns that turned out to be ids
+    ids: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns that turned out to be ids
     texts: dict[str, str] = field(
         default_factory=dict
     )  # columns that turned out to be documents -> one of them
@@ -177,7 +177,7 @@ class _Survey:
             self.texts[guess.name] = min(values - {""})
             return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
-            self.ids.append(guess.name)
+            self.ids[guess.name] = tuple(sorted(values or ()))
             return None
         return self._category(guess, values)
 
@@ -193,7 +193,7 @@ class _Survey:
         may_be_id = not guess.kind and guess.name not in self.declared and len(values) >= _FEW_IDS
         may_be_id = may_be_id and not are_documents(values)
         if may_be_id and self.place[guess.name] not in self.repeated:
-            self.ids.append(guess.name)
+            self.ids[guess.name] = tuple(sorted(values))
             return None
         # missing values were collected as empty texts
         impute, own = guess.impute, {*values}
@@ -252,9 +252,30 @@ class _Survey:
             f"correct it; {remedies}"
         )
 
+    def id_notices(self) -> list[str]:
+        """Name the ids, in one notice with what else they look like."""
+        found = []
+        for name, values in self.ids.items():
+            doubts = _doubts(Feature(name, values[:MOST_GUESSED]))
+            if self._are_numbers({*values}):
+                doubts += self._words_among(name, values, "no number")
+            found.append("; ".join([id_notice(name), *doubts]))
+        return found
+
+    def _words_among(self, name: str, values: Sequence[str], what: str) -> list[str]:
+        """Name the first word of a column that has numbers too, which makes it `what` it is."""
+        numbers = [value for value in values if is_number(value) and value != self.read.na]
+        if not numbers or self.place[name] not in self.words:
+            return []
+        text, where = self._first_word(name)
+        remedy = f'; --na-values "{text}" if that stands for no value' * (len(values) == len(numbers) + 1)
+        return [
+            f'column "{name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): it is {what}{remedy}'
+        ]
+
     def _notices_of_others(self) -> list[str]:
         """Name the columns that became no categories."""
-        others = [id_notice(name) for name in self.ids]
+        others = self.id_notices()
         others += [
             f'column "{name}" has many values and is taken for documents'
             f"{', though they are lists, whose numbers need a column each' * (listed_text(text) is not None)}: words "
@@ -293,17 +314,7 @@ class _Survey:
         # numbers may well be members of sets
         guessed = (f for f in categories if not (f.kind or f.name in self.declared or self._is_typed(f.name)))
         for feature in guessed:
-            numbers = [
-                value for value in feature.categories or () if is_number(value) and value != self.read.na
-            ]
-            if numbers and self.place[feature.name] in self.words:
-                text, where = self._first_word(feature.name)
-                alone = feature.size == len(numbers) + 1
-                remedy = f'; --na-values "{text}" if that stands for no value' if alone else ""
-                notices.append(
-                    f'column "{feature.name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): '
-                    f"it is a category{remedy}"
-                )
+            notices += self._words_among(feature.name, feature.categories or (), "a category")
         return tuple(notices)
 
 
@@ -326,7 +337,7 @@ def _doubts(feature: Feature) -> list[str]:
     dates = [value for value in values if is_date(value)]
     if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
         found.append(
-            f'column "{name}" has dates, such as {dates[0]}, each of which is a feature: --kind "{name}=date"'
+            f'column "{name}" has dates, such as {dates[0]}, which are read as words: --kind "{name}=date"'
         )
     if feature.size >= _SHOWN and are_documents(values):
         found.append(
@@ -346,6 +357,6 @@ def _doubts(feature: Feature) -> list[str]:
     ):
         found.append(
             f'the values of column "{name}" look like numbers with a unit, such as "{units[0][0]}": '
-            "they are categories; write them without the unit"
+            "they are words; write them without the unit"
         )
     return found

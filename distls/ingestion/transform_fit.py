@@ -18,6 +18,8 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
 from distls.workers.ingestion.formats.table_columns import (
+    WORD_STEPS,
+    Feature,
     TableOptions,
     dense_width,
     first_columns,
@@ -205,7 +207,7 @@ def completed_transforms(
         kept = tuple(step for step in options.transform if step["name"] != AUTO)
         notice = f"transform auto: {names or 'none'}, for {why}"
         steps = _of_columns(parse_transforms(names), survey.plan)
-        if not kept and any("ranges" in step for step in steps):
+        if not kept and is_mixed(survey.plan) and text_ranges(_features(survey.plan)):
             kept = ({"name": "min_count", "count": 1},)  # most hashes are those of no word
         options = replace(options, transform=(*kept, *steps))
         schema = replace(schema, notices=(*schema.notices, notice))
@@ -214,33 +216,46 @@ def completed_transforms(
     return (replace(options, transform=(*missing, *options.transform)) if missing else options), schema
 
 
+def _features(plan: SourcePlan) -> tuple[Feature, ...]:
+    return plan.read.features if isinstance(plan.read, TableOptions) else ()
+
+
 def _of_columns(steps: Steps, plan: SourcePlan) -> Steps:
     """Return the steps of a mixed table with the columns that each is for."""
     if not is_mixed(plan):
         return steps
-    assert isinstance(plan.read, TableOptions)
     # indicators and categories are 0 and 1 already
-    ranges, width = text_ranges(plan.read.features), dense_width(plan.read.features)
+    ranges, width = _own_ranges(_features(plan), "", texts=True), dense_width(_features(plan))
     own = ({"dense": width} if step["name"] == "standardize" else {"ranges": ranges} for step in steps)
     return tuple({**step, **columns} for step, columns in zip(steps, own, strict=True))
 
 
+def _own_ranges(features: Sequence[Feature], step: str, *, texts: bool) -> list[list[int]]:
+    """Return the columns of documents, or the others, that have a step of their own; empty: that have none."""
+    columns = zip(features, first_columns(features), strict=False)
+    own = ((f, at) for f, at in columns if (f.kind == "text") == texts)
+    return [[at, at + f.size] for f, at in own if step in f.transform.split("+")]
+
+
 def _with_own(steps: Steps, plan: SourcePlan) -> Steps:
-    """Return the steps with those of single numbers, and the columns that no other is for."""
-    features = plan.read.features if isinstance(plan.read, TableOptions) else ()
-    columns = list(zip(features, first_columns(features), strict=False))
-    logged, plain = (
-        [[at, at + f.size] for f, at in columns if f.transform == name] for name in ("log1p", "none")
-    )
+    """Return the steps with those of single columns, and the columns that no other is for."""
+    features = _features(plan)
+    words = {name: _own_ranges(features, name, texts=True) for name in WORD_STEPS}
+    plain = _own_ranges(features, "none", texts=False)
+    plain += [r for r in text_ranges(features) if r not in _own_ranges(features, "", texts=True)]
     others = [s["name"] for s in steps if "ranges" not in s and s["name"] not in ("min_count", "standardize")]
     if plain and others:
-        raise ParameterError(f"kind number:none: the transform {others[0]} is for all columns")
+        raise ParameterError(
+            f"a column has transforms of its own, or none, but the transform {others[0]} is for all columns"
+        )
+    shared = {step["name"]: step["ranges"] for step in steps if "ranges" in step}
+    joined = {name: sorted([*shared.get(name, ()), *own]) for name, own in words.items()}
+    own = (("log1p", _own_ranges(features, "log1p", texts=False)), *joined.items())
     first = tuple(step for step in steps if step["name"] == "min_count")
-    own: Steps = ({"name": "log1p", "ranges": logged},) if logged else ()
-    rest = tuple(step for step in steps if step not in first)
+    rest = tuple(step for step in steps if step not in first and "ranges" not in step)
     if plain:
         rest = tuple({**s, "except": plain} if s["name"] == "standardize" else s for s in rest)
-    return (*first, *own, *rest)
+    return (*first, *({"name": name, "ranges": ranges} for name, ranges in own if ranges), *rest)
 
 
 def is_mixed(plan: SourcePlan) -> bool:
@@ -252,9 +267,8 @@ def _suitable(survey: Survey, schema: Schema) -> tuple[str, str]:
     if survey.plan.is_dense:
         return "standardize", "dense rows"
     if is_mixed(survey.plan):
-        assert isinstance(survey.plan.read, TableOptions)
-        words = "log1p,idf,l2norm" if text_ranges(survey.plan.read.features) else ""
-        numbers = "standardize" if dense_width(survey.plan.read.features) else ""
+        words = ",".join(WORD_STEPS) if _own_ranges(_features(survey.plan), "", texts=True) else ""
+        numbers = "standardize" if dense_width(_features(survey.plan)) else ""
         what = " and ".join(filter(None, (words and "words", numbers and "numbers")))
         return ",".join(filter(None, (words, numbers))), what or "categories"
     largest = max(chunk["largest"] for chunk in survey.chunks)

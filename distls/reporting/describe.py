@@ -1,5 +1,6 @@
 """The JSON of `distls info` for a data set, a run or a model, and its text."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,8 +112,11 @@ def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, 
         return {}
     # of single numbers, the first of some columns
     single = [s for s in transforms if s["name"] == "log1p" and "ranges" in s][:1]
-    logged = any(feature.get("transform") == "log1p" for feature in features)
+    logged = any(f.get("transform") == "log1p" and f.get("kind") != "text" for f in features)
     others = [step for step in transforms if not logged or step not in single]
+    # what documents go through alone: others share a step of more columns than these
+    alone = Counter(s for f in features if f.get("kind") == "text" for s in f.get("transform", "").split("+"))
+    shared = [s for s in others if "ranges" not in s or len(s["ranges"]) > alone[s["name"]]]
     # these columns have no features, but a role
     roles = [("label", name) for name in recipe.get("labels") or [recipe.get("label")]]
     roles += [(role.removesuffix("_column"), recipe.get(role)) for role in ("weight", "id_column")]
@@ -122,8 +126,9 @@ def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, 
         number = feature.get("kind", "") in ("", "date", "marked")
         leading = leading and number and not {"categories", "indices"} & set(feature)
         part = "ranges" if feature.get("kind") == "text" else "dense" if leading else ""
-        own = feature.get("transform", "")
-        steps = [own] if own == "none" else [*filter(None, [own]), *_steps(others, part)]
+        steps = [*filter(None, feature.get("transform", "").split("+"))]
+        if not steps or (part != "ranges" and steps != ["none"]):
+            steps += _steps(shared, part)
         columns[feature["name"]] = "; ".join([_kind(feature), *filter(None, [", ".join(steps)])])
     return {"table": columns}
 

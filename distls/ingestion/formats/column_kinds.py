@@ -13,6 +13,7 @@ from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.mixed_columns import (
+    HEXADECIMAL,
     MARKED,
     date_parts,
     date_style,
@@ -36,12 +37,10 @@ from distls.workers.ingestion.formats.table_columns import (
 )
 from distls.workers.ingestion.transforms import AUTO
 
-KINDS = ("number", "category", "text", "date", "duration", "set", "hash", "id", "weight", "label", "ignore")
 HASHED = 2**17  # features of hashed categories
 _DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
 _MANY = 100  # rows in which whole numbers that all differ may be ids
-_TRANSFORMS = ("log1p", "none")  # of one column: before those of all, or none at all
 _SET_MARKS = ("|", ";", ",")
 _ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
 _CODE = re.compile(r"0[0-9]+")
@@ -54,6 +53,7 @@ _WHAT = {
     "set": "sets",
     "hash": "hashed values",
     "marked": "numbers with marks",
+    "hexadecimal": "hexadecimal numbers",
 }
 
 
@@ -138,35 +138,6 @@ def asks_for_choice(options: IngestOptions) -> bool:
     return any(step["name"] == AUTO for step in options.transform)
 
 
-# -- the option ------------------------------------------------------------------------------------------
-
-
-def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]]:
-    """Return the kind of each column that the option names, and the mark of its sets: ``NAME=KIND``, ``tags=set:|``."""
-    kinds, before = {}, ""
-    for entry in given:
-        if "=" not in entry and given[-1] is not entry:  # the start of a name with a comma
-            before += f"{entry},"
-            continue
-        name, equals, rest = (before + entry).rpartition("=")
-        before = ""
-        kind, _, style = rest.partition(":")
-        if not equals or kind not in KINDS:
-            raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
-        if kind == "duration" and not style:
-            kind, style = "date", kind
-        dated = kind == "date" and style in ("", "dmy", "mdy", "time", "duration")
-        if kind in ("date", "duration") and not dated:
-            raise ParameterError(
-                f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
-            )
-        if kind not in ("date", "set") and style not in ("", *(_TRANSFORMS * (kind == "number"))):
-            raise ParameterError(f"kind {kind} has no {style!r}; numbers have number:log1p and number:none")
-        spaced = name.replace(",", ", ")  # as it may have been given
-        kinds[find("kind", spaced if spaced in find.names else name)] = kind, style
-    return kinds
-
-
 # -- features --------------------------------------------------------------------------------------------
 
 
@@ -197,7 +168,9 @@ class FeatureMaker:
             if kind == "marked" and len(texts := marks_of(self.samples.present(name))) > 1:
                 self.several[name] = texts
             if kind:
-                self.found.setdefault(style if style in _WHAT else kind, []).append(name)
+                coded = kind == "marked" and any(map(HEXADECIMAL.fullmatch, self.samples.present(name)))
+                what = "hexadecimal" if coded else style if style in _WHAT else kind
+                self.found.setdefault(what, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
                 self.doubtful.append(name)
             elif is_category:
@@ -219,9 +192,8 @@ class FeatureMaker:
         if kind in ("number", "category"):
             return Feature(name, () if kind == "category" else None, transform=style)  # type: ignore[arg-type]
         if kind == "text":
-            return Feature(
-                name, width=self.options.n_features or _DOCUMENTS, kind="text", words=self._words()
-            )
+            width = self.options.n_features or _DOCUMENTS
+            return Feature(name, width=width, kind="text", words=self._words(), transform=style)  # type: ignore[arg-type]
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
@@ -253,6 +225,11 @@ class FeatureMaker:
                 f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
                 "read as they are written: convert them to one where instants count"
             )
+        for name in self.found.get("date", ()):
+            if text := next((t for t in map(str, self.samples.present(name)) if "9999" in t), ""):
+                notices.append(
+                    f'dates in "{name}" such as {text} may stand for no value: --na-values "{text}" reads them so'
+                )
         for name, text in self.undecided.items():
             first, other = ("day", "mdy") if date_style([text]) == "dmy" else ("month", "dmy")
             notices.append(

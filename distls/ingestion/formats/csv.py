@@ -70,8 +70,9 @@ class CsvOptions(TableColumns, TextFile):
         Decimal mark; with a comma, points may stand between thousands. Default: detected.
     kind : mapping or sequence of str, optional
         ``{"note": "text"}`` or ``"note=text"``: number (``number:log1p`` and ``number:none``: with a transform of its
-        own), category, text (documents, whose words are hashed), date, duration, set (a list, or values with the mark
-        of ``set:|`` between them), hash, id, weight, label, ignore. Default: found.
+        own), category, text (documents, whose words are hashed; ``text:tfidf``, ``text:none``, ``text:log1p+l2norm``:
+        with transforms of its own), date, duration, set (a list, or values with the mark of ``set:|`` between them),
+        hash, id, weight, label, ignore. Default: found.
     impute : str, mapping or sequence of str, optional
         What missing values become, of all columns or of one (``"age=mean"``): ``median``, ``mean``,
         ``most_frequent``, ``constant:VALUE``, with ``+indicator`` also a feature that says where; ``category``, one of
@@ -150,10 +151,12 @@ def _reading(
     if like is None:
         names = head.columns, head.words
         reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
+        reading = replace(reading, line_breaks=head.line_breaks)
         return reading, files, (*notices, *doubt, *kinds, *first_notices(reading, head.samples))
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
-    reading = replace(reading, label_words=like.meta.target != "continuous")
+    words = like.meta.target != "continuous"
+    reading = replace(reading, label_words=words, line_breaks=head.line_breaks)
     later = (*first_notices(reading, head.samples), *later_notices(reading.features, head.samples.values))
     return reading, files, (*(notices if doubt else ()), *doubt, *later)
 

@@ -19,7 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_tables import is_open, joined_rows
+from distls.workers.ingestion.formats.document_tables import joined_rows, with_whole_first
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,
@@ -79,6 +79,7 @@ class Head:
     rows: list[list[str]]  # the first rows
     unnamed: bool = False  # the header's first field is empty, and those below it number or name the rows
     nameless: frozenset[str] = frozenset()  # columns without a name in the header
+    line_breaks: bool = False  # a field of the first row has some, so that all are read by records
 
     @property
     def index(self) -> str:
@@ -160,19 +161,18 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     lines = _lines(start)
     if not lines or "\0" in lines[0]:
         raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}" if lines else f"{path}: no rows")
-    if is_open(lines[0], (expected.given.separator, *_SEPARATORS)):
-        names = "; names of columns cannot have line breaks" * (expected.given.header != "no")
-        raise BadInputError(f"{path}: a quote in its first line is never closed{names}")
+    lines, line_breaks = with_whole_first(lines, path, (expected.given.separator, *_SEPARATORS))
     separator, rows = _separated(lines, path, expected)
     rows, names_rows = _with_whole_header(joined_rows(lines, separator) or rows, lines, path, expected)
-    decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect)
+    decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect, expected.missing)
     dialect = Dialect(separator, False, decimal, expected.missing)
     headed, certain = (True, True) if names_rows is not None else _is_headed(rows, dialect, expected)
+    headed = headed and (certain or not line_breaks)  # few names have any
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    rest = rows[1:] if headed else rows
     unnamed = bool(names_rows) or (headed and not rows[0][0] and _numbers_rows(rows[1:]))
     nameless = [name for c, name in enumerate(columns) if not rows[0][c]] if headed else columns[-1:]
-    return Head(structs.replace(dialect, header=headed), certain, columns, rest, unnamed, frozenset(nameless))
+    dialect = structs.replace(dialect, header=headed)
+    return Head(dialect, certain, columns, rows[headed:], unnamed, frozenset(nameless), line_breaks)
 
 
 def _with_whole_header(
@@ -223,7 +223,7 @@ def read_heads(
     if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
-    known = [files[0]]
+    known, heads = [files[0]], [head]
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
         own, mark = other.dialect.separator, head.dialect.separator
@@ -242,9 +242,10 @@ def read_heads(
             raise BadInputError(f"{file.path}: {why}")
         rows += [[row[c] for c in order if c < len(row)] for row in other.rows[:share]]
         known.append(file)
+        heads.append(other)
         if other.dialect.decimal == ",":  # the others may have whole numbers only
             head = replace(head, dialect=structs.replace(head.dialect, decimal=","))
-    head = replace(head, rows=rows)
+    head = replace(head, rows=rows, line_breaks=any(each.line_breaks for each in heads))
     notices = []
     if not head.certain:
         taken, opposite = ("names of columns", "no") if head.dialect.header else ("a row", "yes")
@@ -294,18 +295,17 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
 def _has_decimal_commas(rows: list[list[str]]) -> bool:
     """Return whether lines have equally many fields, and those with a comma are numbers."""
     fields = [field for row in rows for field in row if "," in field]
-    same = len({len(row) for row in rows}) == 1
-    return same and bool(fields) and all(is_number(_COMMAS.plain(field)) for field in fields)
+    return len({*map(len, rows)}) == 1 and bool(fields) and all(map(is_number, map(_COMMAS.plain, fields)))
 
 
-def _decimal(rows: list[list[str]], separator: str, known: Dialect | None) -> str:
+def _decimal(rows: list[list[str]], separator: str, known: Dialect | None, missing: Sequence[str]) -> str:
     """Return the decimal mark: a comma if a column has numbers with one, and no other has numbers with a point."""
     found = default = "." if known is None else known.decimal
     if separator == ",":
         # between quotes; they may as well be thousands
         return default if known is not None and known.separator == "," else "."
     for c in range(len(rows[0])):
-        values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in MISSING]
+        values = [row[c] for row in rows[1:] or rows if c < len(row) and row[c] not in missing]
         if any(is_number(value) and not is_number(_COMMAS.plain(value)) for value in values):
             return "."
         commas = [value for value in values if "," in value and not _THOUSANDS.fullmatch(value)]

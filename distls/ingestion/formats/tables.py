@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, declared_kinds, imputed, ordered
-from distls.ingestion.request.format_options import TableColumns, label_names, position_of
+from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, imputed, ordered
+from distls.ingestion.request.format_options import TableColumns, declared_kinds, label_names, position_of
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import check_columns, record_facts, record_items, shared_options
@@ -199,11 +199,15 @@ def named_columns(options: Iterable[str | int | None]) -> frozenset[str]:
 
 
 def same_form(wanted: str, names: Iterable[str]) -> str:
-    """Return the only name that is another form of a text in Unicode, empty if there is none."""
-    if wanted.isascii():
+    """Return the only name that is another form of a text in Unicode, or has line breaks; empty if there is none."""
+    if wanted.isascii() and " " not in wanted:
         return ""
-    found = [n for n in names if unicodedata.normalize("NFC", n) == unicodedata.normalize("NFC", wanted)]
+    found = [name for name in names if _plain(name) == _plain(wanted)]
     return found[0] if len(found) == 1 else ""
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).replace("\n", " ")
 
 
 def listed(names: Sequence[str]) -> str:

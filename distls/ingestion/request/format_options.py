@@ -5,13 +5,16 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.table_columns import LONGEST_MARKER, is_number
+from distls.workers.ingestion.formats.table_columns import LONGEST_MARKER, WordSteps, is_number
 from distls.workers.ingestion.row_rules import DROPPED
 
 T = TypeVar("T")
+KINDS = ("number", "category", "text", "date", "duration", "set", "hash", "id", "weight", "label", "ignore")
+# of one column: of numbers before those of all, of documents in their place
+_TRANSFORMS = {"number": ("log1p", "none"), "text": ("tfidf", "none", *get_args(WordSteps))}
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 
 
@@ -310,8 +313,7 @@ class TableColumns(LabelColumn, HashedWords):
     kind: Sequence[str] = option(
         (),
         OptionInfo(
-            "Kind of a column: number, category, text, date, duration, set, hash, id, weight, label, ignore; default: "
-            "found.",
+            f"Kind of a column: {', '.join(KINDS)}; default: found.",
             "NAME=KIND",
             fitted=True,
             repeated=True,
@@ -336,3 +338,35 @@ def position_of(wanted: str | int) -> int | None:
         return -1 if wanted == "last" else int(wanted)
     except (TypeError, ValueError):
         return None
+
+
+def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]]:
+    """Return the kind of each column that the option names, and the mark of its sets: ``NAME=KIND``, ``tags=set:|``."""
+    kinds, before = {}, ""
+    for entry in given:
+        if "=" not in entry and given[-1] is not entry:  # the start of a name with a comma
+            before += f"{entry},"
+            continue
+        name, equals, rest = (before + entry).rpartition("=")
+        before = ""
+        kind, _, style = rest.partition(":")
+        if not equals or kind not in KINDS:
+            raise ParameterError(f"kind is NAME=KIND with one of {', '.join(KINDS)}, not {entry!r}")
+        if kind == "duration" and not style:
+            kind, style = "date", kind
+        dated = kind == "date" and style in ("", "dmy", "mdy", "time", "duration")
+        if kind in ("date", "duration") and not dated:
+            raise ParameterError(
+                f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
+            )
+        # a set may have any mark but the name of a transform
+        known = ("", *_TRANSFORMS.get(kind, ()))
+        if style not in known and (kind not in ("date", "set") or style in _TRANSFORMS["text"]):
+            raise ParameterError(
+                f"kind {kind} has no transform {style!r}: numbers have number:log1p and number:none, documents "
+                "text:tfidf, text:none, and some of log1p, idf and l2norm in this order, as text:log1p+l2norm"
+            )
+        style = "idf+l2norm" if style == "tfidf" else style
+        spaced = name.replace(",", ", ")  # as it may have been given
+        kinds[find("kind", spaced if spaced in find.names else name)] = kind, style
+    return kinds

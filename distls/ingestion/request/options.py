@@ -110,7 +110,8 @@ def _parse_min_count(min_count: int | None) -> tuple[dict[str, Any], ...]:
 
 
 def _parse_splits(split: Any) -> tuple[tuple[str, float], ...]:
-    given = [split] if isinstance(split, str) else split.items() if isinstance(split, Mapping) else split
+    alone = isinstance(split, (str, float))
+    given = [split] if alone else split.items() if isinstance(split, Mapping) else split
     return tuple(_parse_split(entry) for entry in given)
 
 

@@ -7,7 +7,8 @@ import sys
 import click
 import pytest
 
-from distls.cli.output import Output, guard_streams, show, show_table
+from distls.cli.output import Output, check_stdout, guard_streams, show, show_table
+from distls.storage.errors import StorageError
 from distls.training.callbacks import LineProgress
 
 EVIL = "a\x1b[2J\x07\x85\x9b\x7f\u202e\u2028\ud800"
@@ -53,8 +54,12 @@ def test_closed_streams_are_replaced(monkeypatch):
     guard_streams()
     assert sys.stdin.read() == ""
     print("lost", file=sys.stderr, flush=True)
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
     with pytest.raises(click.exceptions.Exit):
         show(["lost"])
+    assert said.getvalue() == "distls: cannot write to stdout: it is closed; send it elsewhere\n"
+    with pytest.raises(StorageError, match="it is closed; send it elsewhere"):
+        check_stdout()
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -162,7 +162,7 @@ def test_weights_are_repeated_rows(estimator, layout):
     EQUIVALENCES[layout](type(estimator).__name__, estimator)
 
 
-OF_FIT = {"passes", "tol", "warm_start", "as_published", "random_state", "executor"}
+OF_FIT = {"passes", "tol", "warm_start", "as_published", "kind", "random_state", "executor"}
 BLOCK = {parameter.name for parameter in ONE_BLOCK}
 # Of each estimator: parameters of its method that it has not, its own, and defaults that are others.
 CONSTRUCTORS = {

@@ -179,7 +179,7 @@ def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch):
     class Toy(DatasetClassifier):
         """A toy."""
 
-    limits = "passes=10.0, tol=None, warm_start=False, random_state=0, executor=None"
+    limits = "passes=10.0, tol=None, warm_start=False, kind=None, random_state=0, executor=None"
     assert str(inspect.signature(Toy)) == f"(depth=3, *, alpha=0.5, width=2, {limits})"
     assert Toy.__doc__.startswith(
         "A toy.\n\nParameters\n----------\ndepth : default 3\n    how deep\nalpha : default 0.5\n"

@@ -110,6 +110,39 @@ def test_what_is_found_is_said_with_keywords(monkeypatch):
     assert any(text.endswith('; kind="NAME=KIND" says otherwise') for text in texts)
 
 
+KIND = {"age": "number:log1p", "grade": "category", "note": "text:tfidf"}
+# the kind alone makes a category of grades
+NUMBERS = FRAME[["age", "grade"]].astype({"grade": int}).fillna(30.0)
+
+
+def test_kinds_of_columns_are_those_of_train(tmp_path):
+    frame = NUMBERS.assign(note=[f"a bill of {job}s in town {k % 5}" for k, job in enumerate(FRAME["job"])])
+    fitted = clone(CLASSIFIER).set_params(kind=KIND).fit(frame, Y)
+    distls.ingest(frame, tmp_path / "d", y=np.unique(Y, return_inverse=True)[1], transform="auto", kind=KIND)
+    recipe = distls.open_dataset(tmp_path / "d").meta.source["recipe"]
+    assert fitted.model_.source["recipe"] == recipe
+    assert [f["name"] for f in recipe["features"] if "transform" in f] == ["age", "note"]
+    assert fitted.model_.feature_names_in_.tolist() == list(frame.columns)
+    assert clone(fitted).get_params()["kind"] == KIND
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict_proba(frame[["note", "grade", "age"]]), fitted.predict_proba(frame))
+    with pytest.raises(ParameterError, match='no column "job"'):
+        clone(fitted).set_params(kind={"job": "category"}).fit(frame, Y)
+
+
+def test_kinds_are_for_frames_of_any_columns():
+    plain, coded = (
+        clone(CLASSIFIER).set_params(kind=kind).fit(NUMBERS, Y) for kind in (None, "grade=category")
+    )
+    assert plain.coef_.shape[1] == 2
+    assert [*coded.model_.get_feature_names_out()] == ["age", "grade=1", "grade=2", "grade=3"]
+    with pytest.raises(ParameterError, match="kind names columns of a data frame, and X is none"):
+        clone(coded).fit(NUMBERS.to_numpy(), Y)
+    stream = distls.MCIDClassifier(kind={"grade": "category"})
+    with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
+        stream.partial_fit(NUMBERS, Y, classes=["no", "yes"])
+
+
 def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
     distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)
     again = clone(CLASSIFIER).fit(FRAME, Y).fit(tmp_path / "d")

@@ -1,8 +1,10 @@
-"""The transform of a single column of a table: logarithms, or none."""
+"""The transforms of a single column of a table: of numbers before all others, of documents in their place."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.preprocessing import normalize
 
 import distls
 from distls.ingestion.ingest import ingest
@@ -53,6 +55,49 @@ def test_a_column_has_a_transform_of_its_own(tmp_path, note):
                shuffle=False)  # fmt: skip
 
 
+WORDS = {
+    "none": lambda x: x,
+    "tfidf": lambda x: TfidfTransformer().fit_transform(x).toarray(),
+    "idf": lambda x: TfidfTransformer(norm=None).fit_transform(x).toarray(),
+    "log1p+l2norm": lambda x: normalize(np.log1p(x)),
+}
+
+
+@pytest.mark.parametrize("chosen", WORDS)
+@pytest.mark.parametrize("asked", [{}, {"transform": "auto"}], ids=["ingest", "train"])
+def test_a_column_of_documents_has_transforms_of_its_own(tmp_path, chosen, asked):
+    table = frame().assign(subject=[f"sun over road {k % 7} road" for k in range(N)])[
+        ["a", "subject", "note", "y"]
+    ]
+    kind = {"subject": f"text:{chosen}", "note": "text"}
+    report = ingest(table, tmp_path / "d", label_column="y", shuffle=False, kind=kind, n_features=64, **asked)
+    data = open_dataset(tmp_path / "d")
+    names, x = np.array(data.feature_names()), read_all(data)[0]
+
+    def own(column, values):
+        return values[:, [name.startswith(f"{column}[") for name in names]]
+
+    counts = (
+        HashingVectorizer(n_features=64, norm=None, alternate_sign=False)
+        .transform(table["subject"])
+        .toarray()
+    )
+    if asked:  # which leaves out hashes of no word
+        counts = counts[:, counts.any(axis=0)]
+    assert np.allclose(own("subject", x), WORDS[chosen](counts), atol=1e-6)
+    # the other one is as it would be beside a column without transforms of its own
+    ingest(table, tmp_path / "e", label_column="y", shuffle=False, kind={**kind, "subject": "text"}, n_features=64,
+           **asked)  # fmt: skip
+    assert np.array_equal(own("note", x), own("note", read_all(open_dataset(tmp_path / "e"))[0]))
+    shown = {name: text.partition("; ")[2] for name, text in distls.info(tmp_path / "d")["table"].items()}
+    steps = {"tfidf": "idf, l2norm"}.get(chosen, chosen.replace("+", ", "))
+    assert shown["subject"] == steps
+    assert shown["note"] == ("log1p, idf, l2norm" if asked else "")
+    assert not asked or any("transform auto: log1p,idf,l2norm,standardize" in note for note in report.notices)
+    ingest(table, tmp_path / "f", like=tmp_path / "d", shuffle=False)
+    assert np.array_equal(read_all(open_dataset(tmp_path / "f"))[0], x)
+
+
 def test_exports_have_it(tmp_path):
     pipeline, table = pytest.importorskip("distls.interchange.sklearn_pipeline"), frame().drop(columns="note")
     table.to_csv(tmp_path / "a.csv", index=False)
@@ -68,11 +113,32 @@ def test_exports_have_it(tmp_path):
     assert np.allclose(made, own, atol=1e-5)
 
 
+def test_pipelines_and_single_rows_have_those_of_documents(tmp_path):
+    pipeline, table = pytest.importorskip("distls.interchange.sklearn_pipeline"), frame()
+    kind = {"note": "text:tfidf", "price": "number:log1p"}
+    distls.train(
+        table, tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, kind=kind, notify=print
+    )
+    model, rows = distls.load_model(tmp_path / "m"), table.drop(columns="y")
+    own = model.predict_proba(rows)
+    assert np.array_equal(model.predict_proba(rows.to_dict("records")), own)
+    assert np.allclose(pipeline.pipeline_of(model)[0].predict_proba(rows), own, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"kind": "a=number:log2"}, "number:log1p and number:none"),
-        ({"kind": "note=text:log1p"}, "kind text has no 'log1p'"),
+        (
+            {"kind": "note=text:standardize"},
+            "kind text has no transform 'standardize': numbers have number:log1p",
+        ),
+        ({"kind": "note=category:tfidf"}, "kind category has no transform 'tfidf'"),
+        ({"kind": "note=set:idf"}, "kind set has no transform 'idf'"),
+        (
+            {"kind": "note=text:tfidf", "transform": "log1p", "ignore_columns": "a"},
+            "the transform log1p is for all",
+        ),
         (
             {"kind": "a=number:none", "transform": "l2norm", "ignore_columns": "note"},
             "the transform l2norm is for all columns",

@@ -237,6 +237,29 @@ def test_numbers_of_accounts_and_of_fortran_are_read(tmp_path):
     assert x[:, 0].tolist() == [NEGATIVE[text] for text in texts]
 
 
+@pytest.mark.parametrize("source", ["csv", "frame"])
+def test_hexadecimal_numbers_are_read(tmp_path, source):
+    """Those that float64 keeps; addresses and digests are words."""
+    numbers = [2**52 - 1, -4096, *range(0, 3 * 28, 3)]
+    words = [f"0x{n % 5:040x}" for n in numbers]
+    rows = pandas.DataFrame(
+        {"a": [[hex(n), f"0X{n:04X}"][n % 2] for n in numbers], "d": words, "y": [0, 1] * 15}
+    )
+    later = rows.assign(a="0x1FG")
+    if source == "csv":
+        rows.to_csv(tmp_path / "a.csv", index=False)
+        later.to_csv(tmp_path / "b.csv", index=False)
+        rows, later = tmp_path / "a.csv", tmp_path / "b.csv"
+    report = ingest(rows, tmp_path / "d", label_column="y", shuffle=False, dtype="float64")
+    assert any('"a" is hexadecimal numbers; --kind NAME=KIND' in notice for notice in report.notices)
+    data = open_dataset(tmp_path / "d")
+    assert data.feature_names()[0] == "a"
+    assert data.meta.n_features == 6
+    assert read_all(data)[0][:, 0].tolist() == numbers
+    with pytest.raises(BadInputError, match='"0x1FG": a value must be a decimal number'):
+        ingest(later, tmp_path / "e", like=tmp_path / "d")
+
+
 @pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2024-", "-12.5-", "2.0D4"])
 def test_words_with_such_marks_stay_words(tmp_path, text):
     text = "a;b;y\n" + "".join(f"{text};{k}.5;{k % 2}\n" for k in range(10))

@@ -273,6 +273,29 @@ def test_times_of_several_zones_are_named(tmp_path):
     assert utc_offsets(["1/31/2024 9:30 PM EST", "1/31/2024 9:30 AMT"]) == ["AMT", "EST"]
 
 
+@pytest.mark.parametrize("form", ["{h}h {m}m", "{h} hr, {m} min", "{h}h{m}m0s", "PT{h}H{m}M"])
+def test_lengths_of_time_with_units_are_seconds(tmp_path, form):
+    texts = [form.format(h=k % 5, m=7 * k % 60) for k in range(48)]
+    table = pd.DataFrame({"c": texts, "y": [0, 1] * 24})
+    report = ingest(csv_of(table, tmp_path), tmp_path / "a", label_column="y")
+    assert '"c" is lengths of time, in seconds; --kind NAME=KIND' in report.notices[0]
+    expected = [3600 * (k % 5) + 60 * (7 * k % 60) for k in range(48)]
+    assert read(table, tmp_path / "d")[1]["c[seconds]"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90 min", 5400), ("1.5h", 5400), ("2 days 4 hours", 187_200), ("1 Day", 86_400), ("45s", 45)],
+)
+def test_units_of_time(text, seconds):
+    assert date_parts(text, "duration") == (seconds,)
+
+
+def test_other_units_are_no_lengths_of_time():
+    for text in ("5M", "12", "h", "30m 1h", "1hm", "4k", "5 meters"):
+        assert date_parts(text, "duration") is None, text
+
+
 def test_months_have_no_length():
     assert [date_parts(text, "duration") for text in ("PT5M", "P1DT1H", "P1M", "P1H", "P")] == [
         (300.0,), (90_000.0,), None, None, None

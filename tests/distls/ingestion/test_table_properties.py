@@ -128,10 +128,8 @@ def test_files_in_any_order_and_without_header_are_one_table(frame, order, writt
         (folder / "one.csv").write_bytes(csv_of(together, **written))
         expected = rows_of(folder / "one.csv", folder, "one", **options)
         assert equal(rows_of([folder / f"{k}.csv" for k in order], folder, "several", **options), expected)
-        if any("\n" in str(value) for value in together.iloc[0]):
-            return  # refused by name: the first row may be a header
         (folder / "headless.csv").write_bytes(csv_of(together, **written, header=False))
         x, names, *_ = rows_of(folder / "headless.csv", folder, "headless", "0", **options)
         assert np.array_equal(x, expected[0])
         place = {name: f"{c}" for c, name in enumerate(frame.columns)}
-        assert names == [re.sub(r"^\w+", lambda found: place[found[0]], name) for name in expected[1]]
+        assert names == [re.sub(r"^\w+(\n\d)?", lambda found: place[found[0]], name) for name in expected[1]]

@@ -62,12 +62,6 @@ def test_one_column_of_several_is_there(tmp_path):
             ingest(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "d", unlabelled=True)
 
 
-def test_names_with_line_breaks_are_named(tmp_path):
-    (tmp_path / "a.csv").write_text('x,"te\nst",y\n1,2,0\n2,3,1\n')
-    with pytest.raises(BadInputError, match="line breaks"):
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
-
-
 def test_padded_values_of_svmlight_text(tmp_path):
     """As in LIBSVM's data set protein."""
     (tmp_path / "a.svm").write_text("0   1:1.00   3: .50\n1 2:  2\n")

@@ -138,6 +138,18 @@ def is_open(line: str, separators: Iterable[str | None]) -> bool:
     return False
 
 
+def with_whole_first(lines: list[str], path: str, separators: Sequence[str | None]) -> tuple[list[str], bool]:
+    """Return lines whose first is a whole row, maybe with line breaks in its fields, and whether it has any.
+
+    Raises BadInputError if a quote in it is never closed.
+    """
+    for count in range(1, len(lines) + 1):
+        first = "\n".join(lines[:count])
+        if not (count > 1 and first.count('"') % 2) and not is_open(first, separators):
+            return [first, *lines[count:]], count > 1
+    raise BadInputError(f"{path}: a quote in its first line is never closed")
+
+
 def joined_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
     """Return the rows of lines of which some are parts of fields, the last perhaps not whole; none if all are rows.
 

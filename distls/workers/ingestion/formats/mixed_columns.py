@@ -44,7 +44,8 @@ _YEAR_BEHIND = re.compile(
 )
 _OFFSET = re.compile(rf":\d\d(?:\.\d+)?(?:\s*[AaPp]\.?[Mm]\.?)?\s*(?![AP]M\b)({_ZONE})(?:\s*[\[(].*)?\Z")
 _PART_OF_YEAR = re.compile(
-    r"(?P<year>(?:19|20)\d\d)(?:[-/](?P<month>0[1-9]|1[0-2])|[- ]?Q(?P<quarter>[1-4])|-?W(?P<week>[0-4]\d|5[0-3]))"
+    r"(?P<year>(?:19|20)\d\d)"
+    r"(?:[-/](?P<month>0[1-9]|1[0-2])|[- ]?Q(?P<quarter>[1-4])|-?W(?P<week>[0-4]\d|5[0-3])(?:-?(?P<day>[1-7]))?)"
 )
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
@@ -54,12 +55,22 @@ _DURATION = re.compile(
 )
 # without a T an M is of months, which have no length
 _ISO_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+# 1h 30m, 90 min, 2 days 4 hours
+_WITH_UNITS = re.compile(
+    r"(?=\d)"
+    + r"[\s,]*".join(
+        rf"(?:(\d+(?:\.\d+)?)\s*(?:{unit})(?![A-Za-z]))?"
+        for unit in ("d|days?", "h|hrs?|hours?", "m|mins?|minutes?", "s|secs?|seconds?")
+    )
+)
 # A number with marks: 1,234.5 or 1 234 or 12 % or $5 or (5), as accounts write what is negative; one with a typographic
-# minus, as spreadsheets write it; 12.50-, as SAP and COBOL do, but not 2024-; 1.5D+02 and .5D+02 of Fortran.
+# minus, as spreadsheets write it; 12.50-, as SAP and COBOL do, but not 2024-; 1.5D+02 and .5D+02 of Fortran; 0x1F, of
+# as many digits as float64 keeps.
+HEXADECIMAL = re.compile(r"[-+]?0[xX][0-9a-fA-F]{1,13}")
 _DIGITS = r"(?:\d{1,3}(?:[ \u00a0\u2009\u202f]\d{3})+(?:[.,]\d+)?|\d[\d.,']*|\.\d+)"
 _FORTRAN = r"[dD][-+]\d{2,3}"  # with its sign: 2.0D4 is a name
 MARKED = re.compile(
-    rf"(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}|[.,]\d+-\Z))"
+    rf"{HEXADECIMAL.pattern}|(?=.*(?:[,%$€£¥'()\u2212]|\d[ \u00a0\u2009\u202f]\d|\.\d*{_FORTRAN}|[.,]\d+-\Z))"
     r"(?![-+\u2212].*[-\u2212]\Z)"
     rf"[-+(\u2212]?\s*[$€£¥]?\s*[-+\u2212]?{_DIGITS}(?:{_FORTRAN}|[eE][-+\u2212]?\d{{1,3}})?"
     r"\s*[%$€£¥]?\s*(?:\)|(?<=[\d.%$€£¥])[-\u2212]\Z)?"
@@ -67,14 +78,15 @@ MARKED = re.compile(
 _MARKS = re.compile(r"[\s%$€£¥'()]")
 _SIGNS = re.compile(r"[^%$€£¥]")
 _DOUBLE = re.compile(r"(?<=[\d.,])[dD](?=[-+]\d{2,3})")
-_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?(e[-+]\d+)?|[^,]*")
+# 1,234,567; 12,34,567, as in India
+_GROUPED = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d{1,2}(,\d{2})*,\d{3})(\.\d*)?(e[-+]\d+)?|[^,]*")
 _ADJOINING = re.compile(r"""['"]\s+['"]""")
 _DATE_RULE = (
     "a date, as 2024-01-31 or 31.1.2024, maybe with a time; --kind of ingest and train says where the day is, as in "
     "NAME=date:dmy or NAME=date:mdy"
 )
 _RULES = {
-    "duration": "a length of time, as 3:45, 1:02:33 or 2 days 00:00:01",
+    "duration": "a length of time, as 3:45, 1:02:33, 1h 30m, PT1H30M or 2 days 00:00:01",
     "time": "a time of day, as 13:45; --kind NAME=duration of ingest and train reads lengths of time",
 }
 _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
@@ -118,7 +130,8 @@ def date_parts(text: str, style: str) -> tuple[float, ...] | None:
 
 def _seconds(text: str) -> tuple[float] | None:
     """Return the seconds of a length of time; two numbers are minutes and seconds."""
-    found = _DURATION.fullmatch(text.strip()) or _ISO_DURATION.fullmatch(text.strip())
+    ways = (_DURATION, _ISO_DURATION, _WITH_UNITS)
+    found = next(filter(None, (way.fullmatch(text.strip()) for way in ways)), None)
     if found is None or not any(found.groups()):
         return None
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
@@ -161,13 +174,13 @@ def _with_number(text: str) -> str:
 
 
 def _first_day(found: re.Match[str]) -> str:
-    """Return the first day of a month, a quarter or a week, as 2024-03, 2024Q1 and 2024-W05 name them."""
+    """Return the first day of a month, a quarter or a week, as 2024-03, 2024Q1 and 2024-W05 name them; 2024-W05-3."""
     year, month = int(found["year"]), int(found["month"] or 1)
     month = 3 * int(found["quarter"]) - 2 if found["quarter"] else month
     if not found["week"]:
         return datetime.date(year, month, 1).isoformat()
     try:
-        return datetime.date.fromisocalendar(year, int(found["week"]), 1).isoformat()
+        return datetime.date.fromisocalendar(year, int(found["week"]), int(found["day"] or 1)).isoformat()
     except ValueError:  # not all years have a 53rd week
         return found.string
 
@@ -246,8 +259,8 @@ def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, faul
     wrong = [text for text, found in enumerate(parts) if found is None]
     for row in np.flatnonzero(np.isin(rows, wrong)) if wrong else ():
         text = str(texts[rows[row]])
-        # of a word nobody asks where its day is
-        word = f'; --na-values "{text}" if it stands for no value' * (not any(map(str.isdigit, text)))
+        # of a word, or 0000-00-00, nobody asks where its day is
+        word = f'; --na-values "{text}" if it stands for no value' * (not re.search("[1-9]", text))
         fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}{word}")
     values = np.array([(found or missing)[: feature.width] for found in parts], dtype=np.float64)
     return values.reshape(len(texts), feature.width)[rows]
@@ -257,7 +270,9 @@ def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, faul
 
 
 def unmarked(text: str, dialect: Dialect) -> str:
-    """Return a number without marks of thousands, percent and currency; an account's negative one with a sign."""
+    """Return a number without marks of thousands, percent and currency, in decimals; an account's with a sign."""
+    if HEXADECIMAL.fullmatch(text):
+        return str(int(text, 16))
     bare = _DOUBLE.sub("e", _MARKS.sub("", text).replace("\u2212", "-"))
     if bare.endswith("-") and bare[0] not in "+-":
         bare = f"-{bare[:-1]}"

@@ -209,7 +209,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
-        Code.NO_LABEL: "the row has no label (--weight-column label reads LABEL:WEIGHT); files " + UNLABELLED,
+        Code.NO_LABEL: "--weight-column label reads LABEL:WEIGHT; if it is a feature, the row has no label; files "
+        + UNLABELLED,
         Code.WEIGHT: "a sample weight must be a number that is finite and not negative",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",

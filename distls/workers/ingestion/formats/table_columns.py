@@ -92,6 +92,10 @@ def in_decimals(dialect: Dialect, mark: str) -> Dialect:
     return msgspec.structs.replace(dialect, decimal=mark) if mark else dialect
 
 
+# What words of a column go through instead of the transforms of all, in this order.
+WordSteps = Literal["log1p", "idf", "l2norm", "log1p+idf", "log1p+l2norm", "idf+l2norm", "log1p+idf+l2norm"]
+WORD_STEPS = ("log1p", "idf", "l2norm")
+
 # Features of a date: days since 2000 and the position in the year, the week and, of times, the day.
 DATE_PARTS = ("days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos")
 
@@ -118,8 +122,9 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal["", "text", "date", "set", "hash", "marked"] = ""
     impute: str = ""  # what missing values become, as the option has it; empty: they are refused
     words: Words | None = None  # of documents
-    # of a number, what comes before the transforms of all, or that there is none for it
-    transform: Literal["", "log1p", "none"] = ""
+    # of a number, what comes before the transforms of all, or that there is none for it; of documents, what takes the
+    # place of the transforms of all
+    transform: Literal["", "none", WordSteps] = ""
     # of dates the order of day, month and year, of sets the mark between values, of numbers the decimal comma
     style: str = ""
 

@@ -279,7 +279,8 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
         ("1e999 1:1", '"1e999": a label must be finite'),
         (
             "1:1 2:1",
-            '"1:1": the row has no label (--weight-column label reads LABEL:WEIGHT); files without labels are for '
+            '"1:1": --weight-column label reads LABEL:WEIGHT; if it is a feature, the row has no label; files without '
+            "labels are for "
             "ingest --unlabelled, "
             "and predict",
         ),
