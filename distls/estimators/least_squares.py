@@ -41,7 +41,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         weights = row_weights(codes, sample_weight, given["class_weight"])
         if not (exact and issparse(X) and X.shape[1] > _WIDE and weights is not None):
             return False
-        if not are_few(*X.shape, n_outputs, loss, X.nnz):
+        if not are_few(len(codes), X.shape[1], n_outputs, loss, X.nnz):
             return False
         x, y, share = X.astype(np.float64), codes.astype(np.int32), weights / weights.mean()
         problem = RowsInMemory(x, y, share, loss, n_outputs, alpha, given["fit_intercept"])
