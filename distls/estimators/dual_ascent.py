@@ -121,7 +121,7 @@ class _DualAscent(DatasetEstimator):
             return False
         params = {**given, "loss": loss, "alpha": alpha, **penalty}
         self._gap = found.gap
-        keep_optimum(self, found, params, form, n_classes, X)
+        keep_optimum(self, found, self._method, params, form, n_classes, X)
         if n_classes and sample_weight is None:
             warn_of_guessing(self.model_, problem)
         return True
@@ -264,14 +264,14 @@ class DualRidge(_DualAscent, DatasetRegressor):
 
 
 def keep_optimum(
-    estimator: DatasetEstimator, found: Optimum, params: dict[str, Any], form: str, n_classes: int, X: Any
+    estimator: DatasetEstimator, found: Optimum, method: str, params: Any, form: str, n_classes: int, X: Any
 ) -> None:
-    """Make an estimator that of an optimum of rows in memory; `form` is the loss, with no class for numbers."""
+    """Make an estimator that of an optimum of rows in memory; `form` is the loss, without classes one of numbers."""
     # as of a data set of these rows
     wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
     target: TargetKind = "class" if n_classes else "continuous"
     model = LinearModel(
-        np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=estimator._method,
+        np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=method,
         loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
         source={"format": "memory", "files": [], **wide}, target=target,
     )  # fmt: skip

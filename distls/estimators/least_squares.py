@@ -48,7 +48,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         found = find_optimum(problem, _GAP)
         if found is None or not found.gap <= (math.inf if self.tol is None else self.tol):
             return False
-        keep_optimum(self, found, {**given, "alpha": alpha}, form, k, X)
+        keep_optimum(self, found, self._method, {**given, "alpha": alpha}, form, k, X)
         self.classes_ = classes
         if sample_weight is None:
             warn_of_guessing(self.model_, problem)

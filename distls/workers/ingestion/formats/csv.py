@@ -11,7 +11,6 @@ import numpy as np
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.compilation.kernel_cache import is_stored
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
     Feature,
@@ -38,7 +37,7 @@ from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
-from distls.workers.ingestion.records.few_rows import FewRows, NotPlainError
+from distls.workers.ingestion.records.few_rows import FewRows, NotPlainError, kernel_is_ready
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
 from distls.workers.ingestion.records.messages import (
@@ -148,9 +147,9 @@ class RowReader:
 
     def _run_kernel(self, block: TextBlock) -> int:
         read = block.text, block.size, self.rules, self.columns, self.table.words, self.answers
-        if not is_stored(parse_rows):  # seconds of compilation
+        if not kernel_is_ready():  # seconds of compilation
             with contextlib.suppress(NotPlainError):
-                few = FewRows(*read, self.state, self.dialect.missing)
+                few = FewRows(read, self.state, self.dialect.missing)
                 if self.rules.mode & Mode.SURVEY:
                     return few.survey()
                 return few.store(self.slots, self.records, self.label_words)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from distls.workers.compilation.kernel_cache import is_stored
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     CODED,
@@ -24,7 +25,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     Rules,
     State,
 )
-from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, note_rows
 from distls.workers.ingestion.parsing.word_table_kernels import Words, has_room, insert_words
 from distls.workers.ingestion.records.labels import value_labels
@@ -36,31 +37,26 @@ _TRUTHS = {b"true": 1.0, b"false": 0.0}
 _FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 
 
+def kernel_is_ready() -> bool:
+    """Return whether the kernel is compiled, here or in the cache."""
+    return bool(parse_rows.overloads) or is_stored(parse_rows)  # type: ignore[attr-defined]
+
+
 class NotPlainError(Exception):
     """The kernel has to read this text."""
 
 
 class FewRows:
-    """The rows of text[state[POSITION]:stop]; the other arguments are those of `parse_rows`.
+    """The rows of text[state[POSITION]:stop]; `read` is the first of what `parse_rows` is given.
 
-    Parameters
-    ----------
-    missing : texts that stand for no value
+    `missing` are texts that stand for no value.
     """
 
     def __init__(
-        self,
-        text: Bytes,
-        stop: int,
-        rules: Rules,
-        columns: Ints,
-        words: Words,
-        answers: Answers,
-        state: Ints,
-        missing: Sequence[str],
+        self, read: tuple[Bytes, int, Rules, Ints, Words, Answers], state: Ints, missing: Sequence[str]
     ) -> None:
-        self._rules, self._columns, self._words, self._answers = rules, columns, words, answers
-        self._state = state
+        text, stop, rules, columns, self._words, self._answers = read
+        self._rules, self._columns, self._state = rules, columns, state
         self._missing = {b"", *(text.encode("utf-8", "surrogatepass") for text in missing)}
         self._kinds, self._n_gaps = columns[:, KIND].tolist(), 0
         at, separator = int(state[State.POSITION]), bytes([rules.separator])

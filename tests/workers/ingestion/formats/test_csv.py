@@ -27,7 +27,7 @@ from distls.workers.ingestion.records.record_batch import Progress
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch):
     # also where it is not compiled yet: few rows are then read without
-    monkeypatch.setattr(csv_reader, "is_stored", lambda kernel: True)
+    monkeypatch.setattr(csv_reader, "kernel_is_ready", lambda: True)
 
 
 def block_of(text, starts_file=True):

@@ -109,7 +109,7 @@ def surveyed(text, options):
 @pytest.fixture(scope="module")
 def both():
     """Both ways by a function, and how many texts were read without the kernel."""
-    counts, kept = [0], csv_reader.is_stored
+    counts, kept = [0], csv_reader.kernel_is_ready
 
     class Counted(few_rows.FewRows):
         def _finish(self, n, position):
@@ -117,14 +117,14 @@ def both():
             counts[0] += 1
 
     def compare(read, text, options):
-        csv_reader.is_stored = lambda kernel: True
+        csv_reader.kernel_is_ready = lambda: True
         expected = read(text, options)
-        csv_reader.is_stored = lambda kernel: False
+        csv_reader.kernel_is_ready = lambda: False
         assert read(text, options) == expected
 
     csv_reader.FewRows = Counted
     yield compare, counts
-    csv_reader.FewRows, csv_reader.is_stored = few_rows.FewRows, kept
+    csv_reader.FewRows, csv_reader.kernel_is_ready = few_rows.FewRows, kept
 
 
 @examples(400)
@@ -157,7 +157,7 @@ def test_kinds_that_are_only_the_kernels(both):
     reader = csv_reader.DelimitedParser(options_of(["n0", "y"], ","), 0, Progress(), str, BufferPool())
     reader.columns[0, 0] = Kind.DATE
     block = block_of("1,x\n")
-    few = few_rows.FewRows(block.text, block.size, reader.rules, reader.columns, reader.table.words,
-                           reader.answers, reader.state, reader.dialect.missing)  # fmt: skip
+    read = block.text, block.size, reader.rules, reader.columns, reader.table.words, reader.answers
+    few = few_rows.FewRows(read, reader.state, reader.dialect.missing)
     with pytest.raises(few_rows.NotPlainError):
         few.store(reader.slots, reader.records, {})
