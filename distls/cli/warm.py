@@ -36,9 +36,10 @@ def warm(methods: tuple[str, ...], quiet: bool, debug: bool) -> None:
 
 def _sources(folder: Path, classes: int) -> list[Path]:
     """Write a table of numbers, one with a category too, and sparse rows; return their files."""
+    # quotes, as few rows without them are read without the parser's kernel
     rows = [(1 + i % 7, 1 + i % 5, i % classes) for i in range(60)]
     texts = {
-        "numbers.csv": "a,b,label\n" + "".join(f"{a},{b},{'xyz'[y]}\n" for a, b, y in rows),
+        "numbers.csv": "a,b,label\n" + "".join(f'{a},{b},"{"xyz"[y]}"\n' for a, b, y in rows),
         "mixed.csv": "a,c,label\n" + "".join(f"{a},{'uvwst'[b - 1]},{'xyz'[y]}\n" for a, b, y in rows),
         "sparse.svm": "".join(f"{y} 1:{a} {1 + b}:{b}\n" for a, b, y in rows),
     }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, set_model
 from distls.estimators.optional_parts import LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
 from distls.facts import warn_caller
@@ -19,7 +19,7 @@ from distls.methods.requirements import loss_with
 from distls.problem import balanced_weights, class_weights, loss_form, output_count
 from distls.request import plain
 from distls.solvers.elastic_net import elastic_net_optimum
-from distls.solvers.lbfgs import MOST_READS, RowsInMemory, are_few, find_optimum, is_solved
+from distls.solvers.lbfgs import MOST_READS, Optimum, RowsInMemory, are_few, find_optimum, is_solved
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
@@ -120,18 +120,10 @@ class _DualAscent(DatasetEstimator):
         if found is None:
             return False
         params = {**given, "loss": loss, "alpha": alpha, **penalty}
-        # as of a data set of these rows
-        wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
-        model = LinearModel(
-            np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=self._method,
-            loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
-            source={"format": "memory", "files": [], **wide}, target=target,
-        )  # fmt: skip
-        self._keep(model)
-        self._gap, self.n_features_in_ = found.gap, X.shape[1]
-        self.n_iter_, self.status_ = float(found.reads), str(Status.CONVERGED)
+        self._gap = found.gap
+        keep_optimum(self, found, self._method, params, form, n_classes, X)
         if n_classes and sample_weight is None:
-            self._warn_of_guessing(problem)
+            warn_of_guessing(self.model_, problem)
         return True
 
     @property
@@ -210,16 +202,6 @@ class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier
         self.classes_ = classes
         return True
 
-    def _warn_of_guessing(self, problem: RowsInMemory) -> None:
-        """Judge a fit without weights of rows as `distls.fit` does."""
-        counts, n_rows = np.bincount(problem.y), len(problem.y)
-        scores = problem.x @ self.model_.weights + self.model_.intercept
-        error = float((problem.loss.of_classes(scores).argmax(axis=1) != problem.y).mean())
-        guessed = float(n_rows - counts.max()) / n_rows
-        warning = guessing_warning(error, guessed, "training rows", int(counts.argmax()))
-        if warning is not None:
-            warn_caller(warning)
-
 
 _OPTIMUM: dict[str, Any] = {
     "l1_ratio": 0.0, "dtype": "float64", "passes": 1000, "tol": 1e-6,
@@ -279,6 +261,33 @@ class DualRidge(_DualAscent, DatasetRegressor):
                 self._single = np.ndim(y) == 1
                 return self
         return super()._fit_numbers(X, y, sample_weight, dtype)
+
+
+def keep_optimum(
+    estimator: DatasetEstimator, found: Optimum, method: str, params: Any, form: str, n_classes: int, X: Any
+) -> None:
+    """Make an estimator that of an optimum of rows in memory; `form` is the loss, without classes one of numbers."""
+    # as of a data set of these rows
+    wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
+    target: TargetKind = "class" if n_classes else "continuous"
+    model = LinearModel(
+        np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=method,
+        loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
+        source={"format": "memory", "files": [], **wide}, target=target,
+    )  # fmt: skip
+    set_model(estimator, model)
+    estimator.n_iter_, estimator.status_ = float(found.reads), str(Status.CONVERGED)
+
+
+def warn_of_guessing(model: LinearModel, problem: RowsInMemory) -> None:
+    """Judge a fit without weights of rows as `distls.fit` does."""
+    counts, n_rows = np.bincount(problem.y), len(problem.y)
+    scores = problem.x @ model.weights + model.intercept
+    error = float((problem.loss.of_classes(scores).argmax(axis=1) != problem.y).mean())
+    guessed = float(n_rows - counts.max()) / n_rows
+    warning = guessing_warning(error, guessed, "training rows", int(counts.argmax()))
+    if warning is not None:
+        warn_caller(warning)
 
 
 def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArray[np.float64] | None:

@@ -1,17 +1,58 @@
 """Scikit-learn-style estimators of the least-squares methods: thin wrappers of `fit`."""
 
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
 from distls.estimators.constructor import estimator
+from distls.estimators.dual_ascent import keep_optimum, row_weights, warn_of_guessing
 from distls.estimators.estimator_base import DatasetClassifier
 from distls.estimators.optional_parts import LinearCoefficients
+from distls.problem import loss_form, output_count
+from distls.request import plain
+from distls.solvers.lbfgs import RowsInMemory, are_few, find_optimum
 from distls.storage.errors import ParameterError
+from distls.workers.losses.loss_registry import loss_named
+
+_WIDE = 1024  # columns; fewer have a matrix of products that is soon factorised
+_ANY = ("link", "alpha", "fit_intercept", "class_weight", "tol", "random_state", "executor")
+_GAP = 1e-6  # of an optimum, over its objective
 
 
 @estimator("gls", "link", alpha=None)
 class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
     """Linear classifier by steps preconditioned by the second moments (Algorithm 1 of least squares revisited).
 
-    Objective and scaling: see `distls.problem`.
+    Objective and scaling: see `distls.problem`. The optimum of few sparse rows in memory of more than 1,024 columns,
+    of which nothing but the strength is chosen, is found by Newton's method, to a gap of 1e-6 of the objective.
     """
+
+    def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
+        given, k, alpha = self.method_params(classes), len(classes), plain(self.alpha)
+        own = inspect.signature(type(self)).parameters
+        usual = all(getattr(self, name) == own[name].default for name in own if name not in _ANY)
+        exact = usual and self.link == "softmax" and isinstance(alpha, float) and alpha > 0.0
+        form = loss_form("softmax", "class", k)
+        loss, n_outputs = loss_named(form), output_count(form, k, 1)
+        weights = row_weights(codes, sample_weight, given["class_weight"])
+        if not (exact and issparse(X) and X.shape[1] > _WIDE and weights is not None):
+            return False
+        if not are_few(len(codes), X.shape[1], n_outputs, loss, X.nnz):
+            return False
+        x, y, share = X.astype(np.float64), codes.astype(np.int32), weights / weights.mean()
+        problem = RowsInMemory(x, y, share, loss, n_outputs, alpha, given["fit_intercept"])
+        found = find_optimum(problem, _GAP)
+        if found is None or not found.gap <= (math.inf if self.tol is None else self.tol):
+            return False
+        keep_optimum(self, found, self._method, {**given, "alpha": alpha}, form, k, X)
+        self.classes_ = classes
+        if sample_weight is None:
+            warn_of_guessing(self.model_, problem)
+        return True
 
     def _check_probabilities(self) -> bool:
         if self.link == "identity":

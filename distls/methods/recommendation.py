@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from distls.methods.data_defaults import suited
 from distls.methods.default_losses import OF_CLASSES, OF_NUMBERS, OF_SUPPORT_VECTORS
 from distls.methods.method import Params
 from distls.methods.method_registry import method_named
@@ -47,12 +48,13 @@ class Recommendation:
 def recommended(
     data: Dataset, given: Mapping[str, Any] | None = None, *, judged: bool = False, limited: bool = False
 ) -> Recommendation:
-    """Return what to fit to a data set, from its metadata alone.
+    """Return what to fit to a data set, from its metadata, and of dense numbers with no alpha given the first rows.
 
     Parameters that were `given` replace those recommended. Where other data choose among the settings (`judged`), no
     folds are needed. A fit that is `limited` takes a method that can be stopped.
     """
-    found = _for_shape(data, limited)
+    seen = data if (given or {}).get("alpha") is not None else suited(data)
+    found = _for_shape(seen, limited)
     method = method_named(found.method)
     params = {**found.params, **(given or {})}
     if judged and method.path and params.get("alpha") == "path":
@@ -61,6 +63,8 @@ def recommended(
         of_path = ("alphas", "folds", "prune")
         params = {name: value for name, value in params.items() if name not in of_path}
         params |= {name: value for name, value in (given or {}).items() if name in of_path}
+    if seen is not data and "link" in params:
+        params = {"standardize": True, **params}
     return replace(found, params=params)
 
 

@@ -131,11 +131,8 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         found = None
         if method == AUTO:
             limited = any(option.is_limit for option in given.asked)
-            seen = data if (params or {}).get("alpha") is not None else suited(data)
-            found = choose(seen, params, judged=given.select is not None, limited=limited)
+            found = choose(data, params, judged=given.select is not None, limited=limited)
             method, params = found.method, found.params
-            if seen is not data and "link" in params:
-                params = {"standardize": True, **params}
         chosen = method_named(method)
         departures = None
         if given.as_published:

@@ -211,13 +211,14 @@ def _sampled(problem: Problem) -> _Sample | None:
     return None
 
 
-_LAST: list[tuple[str, _Sample | None]] = []
+_LAST: list[tuple[tuple[str, bool], _Sample | None]] = []
 
 
 def _remembered(dataset: Dataset) -> _Sample | None:
     """Return the sample; the fits of a path, or of a selection, take it once."""
-    if not _LAST or _LAST[0][0] != dataset.fingerprint:
-        _LAST[:] = [(dataset.fingerprint, _sample(dataset))]
+    key = dataset.fingerprint, dataset.standardization is None  # a grid may have both
+    if not _LAST or _LAST[0][0] != key:
+        _LAST[:] = [(key, _sample(dataset))]
     return _LAST[0][1]
 
 

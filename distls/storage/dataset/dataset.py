@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
 import google_crc32c
@@ -141,9 +141,7 @@ class Dataset(Shown):
         """The view with columns of mean zero and deviation one and numbers of mean zero, as of the first partition."""
         if self.standardization is not None:
             return self
-        # of a fold, whose rows have weights that are not stored
-        whole = self if self.fold is None else open_dataset(self.path)
-        found = Standardization.of(whole.read(0), numbers=self.meta.target == "continuous")
+        found = _of_first_rows(self.path, self.fingerprint)
         meta = msgspec.structs.replace(self.meta, mean_square_norm=float(self.meta.n_features))
         return replace(self, meta=meta, standardization=found)
 
@@ -203,6 +201,13 @@ def is_dataset(path: Place) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+@lru_cache(maxsize=4)
+def _of_first_rows(path: Place, fingerprint: str) -> Standardization:
+    """Measure the first partition, once for all folds, whose own weights are not stored."""
+    whole = open_dataset(path)
+    return Standardization.of(whole.read(0), numbers=whole.meta.target == "continuous")
 
 
 def open_dataset(path: str | Place) -> Dataset:

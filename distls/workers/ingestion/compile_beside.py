@@ -1,7 +1,7 @@
-"""What a first ingest compiles behind the parser of its format, compiled by a second process meanwhile.
+"""What a first ingest compiles behind the reader of its format, compiled by a second process meanwhile.
 
-Numba compiles on one core, and most of the seconds of a first command are the parser's kernel. The kernels that this
-process calls behind it are then in the cache, whose locks have it wait for one that is not ready: none is compiled
+Numba compiles on one core, and most of the seconds of a first command are kernels, the parser's above all. Those that
+this process calls behind it are then in the cache, whose locks have it wait for one that is not ready: none is compiled
 twice.
 """
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import ElasticNet, Ridge
 
-from distls import DualLinearSVC, DualLogisticRegression, DualRidge
+from distls import DualLinearSVC, DualLogisticRegression, DualRidge, GeneralizedLeastSquaresClassifier
 from distls.estimators import estimator_base
 from distls.solvers.elastic_net import elastic_net_optimum
 from distls.solvers.lbfgs import RowsInMemory, find_optimum
@@ -125,6 +125,47 @@ def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent():
     first = warm.coef_
     assert not _is_in_memory(warm.fit(x, y))
     np.testing.assert_allclose(warm.coef_, first, rtol=1e-2)
+
+
+def wide_rows(classes):
+    """Sparse rows with more columns than have their products factorised, most of them without a value."""
+    rng = np.random.default_rng(4)
+    x = sp.random(80, 1100, 0.01, "csr", rng=rng)
+    return x, (x @ rng.normal(size=(1100, classes)) + 0.1 * rng.gumbel(size=(80, classes))).argmax(axis=1)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_least_squares_of_wide_sparse_rows_are_at_their_optimum(classes):
+    x, y = wide_rows(classes)
+    options = {"alpha": 1e-2, "class_weight": {0: 3.0}}
+    sample = np.arange(80) % 3 + 1.0
+    found = GeneralizedLeastSquaresClassifier(**options).fit(x, y, sample)
+    assert _is_in_memory(found)
+    by_steps = GeneralizedLeastSquaresClassifier(**options, lipschitz="adaptive").fit(x, y, sample)
+    assert not _is_in_memory(by_steps)
+    np.testing.assert_allclose(found.coef_, by_steps.coef_, atol=2e-3 * np.abs(found.coef_).max())
+    np.testing.assert_allclose(found.intercept_, by_steps.intercept_, atol=1e-3)
+    assert found.status_ == by_steps.status_ == "CONVERGED"
+    np.testing.assert_array_equal(found.predict(x), by_steps.predict(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{"alpha": 0.0}, {"link": "logit"}, {"lanes": 1}, {"dtype": "float32"}, {"passes": 3.0}, {"tol": 1e-12}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_is_left_to_generalized_least_squares(options):
+    x, y = wide_rows(3)
+    assert not _is_in_memory(GeneralizedLeastSquaresClassifier(**{"alpha": 1e-2, **options}).fit(x, y))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [np.asarray, lambda x: x[:, :1000]])
+def test_products_of_few_or_dense_columns_are_factorised(rows):
+    x, y = wide_rows(3)
+    x = rows(x.toarray() if rows is np.asarray else x)
+    assert not _is_in_memory(GeneralizedLeastSquaresClassifier(alpha=1e-2).fit(x, y))
 
 
 def test_weights_of_rows_are_refused_as_elsewhere():

@@ -162,6 +162,15 @@ def test_fits_of_one_data_set_sample_it_once(tmp_path, monkeypatch):
     assert len(set(taken)) == len(taken) == 2
 
 
+def test_standardized_columns_are_judged_as_such_in_a_grid(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 2)) * [1.0, 1e4]
+    distls.ingest(x, tmp_path / "data", y=x[:, 0], target="continuous")
+    raw = distls.open_dataset(tmp_path / "data")
+    ratios = [fit_warnings._remembered(each).ratio for each in (raw, raw.standardized, raw)]
+    assert ratios[0] == ratios[2] > 1e3
+    assert ratios[1] < 2.0
+
+
 def test_the_command_says_so_in_one_line_unless_quiet(tmp_path):
     x, y = load_wine(return_X_y=True)
     distls.ingest(x, tmp_path / "d", y=y)

@@ -6,8 +6,13 @@ from sklearn.linear_model import Ridge
 
 import distls
 from benchmarks.quality.regression import SETS, closed_form, made, r2
+from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method_registry import METHODS
+from distls.methods.recommendation import recommended
+from distls.planning.fit_plan import Asked
+from distls.storage.dataset import dataset
 from distls.storage.errors import ParameterError
+from distls.training.configuration import FitRequest
 from distls.training.run_folder import Run
 
 NUMERIC = [name for name, method in METHODS.items() if "continuous" in method.targets]
@@ -43,6 +48,26 @@ def test_nothing_chosen_at_all_is_as_good(data, tmp_path):
     result = distls.fit(folder, run=tmp_path / "run")
     assert result.model.params["standardize"] is True
     assert r2(test_y, result.model.predict(test)) > 0.999 * best
+
+
+def test_a_plan_has_the_strengths_of_the_fit_and_reads_the_first_rows_once(data, monkeypatch):
+    folder = data("unscaled")[0]
+    found = recommended(distls.open_dataset(folder))
+    assert found.params["standardize"] is True
+    planned = Asked.of("auto", {}, distls.open_dataset(folder), workers=MemoryBudget)
+    assert planned.params == found.params
+    assert found.params.items() <= FitRequest.of("auto", folder).settings[0].params.items()
+    read, kept = [], dataset.Dataset.read
+    monkeypatch.setattr(
+        dataset.Dataset, "read", lambda self, *given: read.append(given) or kept(self, *given)
+    )
+    dataset._of_first_rows.cache_clear()
+    opened = distls.open_dataset(folder)
+    views = [
+        dataset.replace(opened, fold=dataset.Fold(number, 5, alone=False)).standardized for number in range(5)
+    ]
+    np.testing.assert_array_equal(views[4].standardization.scale, opened.standardized.standardization.scale)
+    assert read == [(0,)]
 
 
 def test_the_optimum_is_that_of_ridge_on_standardized_rows(data, tmp_path):

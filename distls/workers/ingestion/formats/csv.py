@@ -1,5 +1,6 @@
 """Separated text (CSV, TSV) to batches of row records: runs the kernel, converts and explains what it cannot."""
 
+import contextlib
 import csv
 import math
 import re
@@ -36,6 +37,7 @@ from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
+from distls.workers.ingestion.records.few_rows import FewRows, NotPlainError, kernel_is_ready
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.line_ids import LineIds, fields_of
 from distls.workers.ingestion.records.messages import (
@@ -144,17 +146,14 @@ class RowReader:
                 self.refuse(block.text, self._reason(code, block.text), may_skip=code != Code.UNCLOSED)
 
     def _run_kernel(self, block: TextBlock) -> int:
-        return parse_rows(
-            block.text,
-            block.size,
-            self.rules,
-            self.columns,
-            self.table.words,
-            self.answers,
-            self.slots,
-            self.records,
-            self.state,
-        )
+        read = block.text, block.size, self.rules, self.columns, self.table.words, self.answers
+        if not kernel_is_ready():  # seconds of compilation
+            with contextlib.suppress(NotPlainError):
+                few = FewRows(read, self.state, self.dialect.missing)
+                if self.rules.mode & Mode.SURVEY:
+                    return few.survey()
+                return few.store(self.slots, self.records, self.label_words)
+        return parse_rows(*read, self.slots, self.records, self.state)
 
     # -- what the kernel leaves to Python ----------------------------------------------------------------
 

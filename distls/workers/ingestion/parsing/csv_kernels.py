@@ -246,12 +246,13 @@ def parse_rows(
             if state[State.WORDS] + needed > len(records.words):
                 state[State.POSITION] = p
                 return Code.FULL
+            n_gaps = state[State.GAPS]
             code, end, n_unseen = _parse_row(
                 text, p, rules, separators, columns, words, answers, slots, state
             )
             if code != Code.DONE:
                 # the row is parsed again after an answer, or skipped by the caller
-                state[State.POSITION] = p
+                state[State.POSITION], state[State.GAPS] = p, n_gaps
                 return code
             state[State.UNSEEN] += n_unseen
             state[State.ANSWERS] = 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats import csv as csv_reader
 from distls.workers.ingestion.formats.csv import DelimitedParser
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather_pairs, read_labels
@@ -21,6 +22,12 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL, NO_NUMBER, too_large
 from distls.workers.ingestion.records.record_batch import Progress
+
+
+@pytest.fixture(autouse=True)
+def _kernel(monkeypatch):
+    # also where it is not compiled yet: few rows are then read without
+    monkeypatch.setattr(csv_reader, "kernel_is_ready", lambda: True)
 
 
 def block_of(text, starts_file=True):
