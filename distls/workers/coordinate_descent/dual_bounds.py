@@ -40,7 +40,7 @@ def conjugate_mean(
         rows = slice(first, first + _PIECE_ROWS)
         own, y = scale * weight[rows] if len(weight) else np.full(len(slopes[rows]), scale), margins.y[rows]
         # Rows without weight, as those of a fold, have no gradient left.
-        used = own > 0.0
+        used = own > 0.0 if len(weight) else slice(None)
         duals = slopes[rows][used] * (-factor / own[used])[:, None]
         return float(own[used] @ loss_named(loss).conjugate(duals, y[used]))
 

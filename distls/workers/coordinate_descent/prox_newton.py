@@ -85,14 +85,9 @@ class ProxNewton:
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
         self._fits_gram = self._fits(columns, parts, most_bytes)
         self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
+        self.serves = self._fits_gram or self._by_cycles  # steps that are sooner than sweeps
         self._pairs: float | None = None  # of non-zeros in one row
         self._curvatures = np.ones(len(columns.w))
-
-    @classmethod
-    def serves(cls, columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
-        """Return whether there are steps that are sooner than sweeps."""
-        fits = cls._fits(columns, parts, most_bytes)
-        return fits or cls._takes_cycles(columns, parts, fits_gram=fits)
 
     @staticmethod
     def _takes_cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
@@ -143,28 +138,23 @@ class ProxNewton:
                 by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
                 if judged.gap <= target:
                     break
-            if self._is_slow(moves, spent, by * moves[-1], target):
+            # As near as rounding allows.
+            if not (target > 0.0 and moves[-1] > 0.0 and by < math.inf):
                 break
-            if number % _BETWEEN == 0:
+            needed = _needed(moves, spent, math.log(target / (by * moves[-1])))
+            if self._is_slow(number, needed):
+                break
+            # Such a step costs about as much as the cycles between two of them.
+            if number % _BETWEEN == 0 and needed > _BETWEEN:
                 value, known = self._leapt(value, spent), False
         return judged if known else columns.judge(value)
 
-    def _is_slow(self, moves: list[float], spent: list[float], gap: float, target: float) -> bool:
-        """Return whether the cycles to a gap of `target` would take longer than steps on a Gram, or than sweeps.
-
-        `spent` are those that it took, with what other steps have cost.
-        """
-        # As near as rounding allows.
-        if not (target > 0.0 and moves[-1] > 0.0 and gap < math.inf):
-            return True
-        # Of what other steps change, cycles that are as far behind one say how they lead on.
-        some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else _BETWEEN
+    def _is_slow(self, number: int, needed: float) -> bool:
+        """Return whether the cycles that are needed take longer than steps on a Gram, or than sweeps."""
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
-        # One that is larger than the one before it says little: cycles are tried for a part of what they are to save.
-        if len(moves) <= max(some, _SPENT * least):
+        # A move larger than the one before it says little: cycles are tried for a part of what they are to save.
+        if number <= _SPENT * least:
             return False
-        rate = (moves[-1] / moves[-1 - some]) ** (1.0 / (spent[-1] - spent[-1 - some]))
-        needed = math.log(target / gap) / math.log(rate) if rate < 1.0 else math.inf
         return needed > least and (not self._fits_gram or needed > self._worth(exact=True))
 
     def _worth(self, *, exact: bool) -> float:
@@ -389,6 +379,19 @@ class ProxNewton:
             ):
                 break
         return w, shift
+
+
+def _needed(moves: list[float], spent: list[float], fall: float) -> float:
+    """Return about how many cycles it takes until the logarithm of the gap has changed by `fall`; 0 if unknown.
+
+    `spent` are those that earlier moves took, with what other steps have cost.
+    """
+    # Of what other steps change, cycles that are as far behind one say how they lead on.
+    some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else _BETWEEN
+    if len(moves) <= some:
+        return 0.0
+    rate = (moves[-1] / moves[-1 - some]) ** (1.0 / (spent[-1] - spent[-1 - some]))
+    return fall / math.log(rate) if rate < 1.0 else math.inf
 
 
 def _is_idle(earlier: Judged, judged: Judged) -> bool:

@@ -79,21 +79,20 @@ class WorkingSetTask(ColumnTask):
         # Which columns are to be zero is known at the best intercept only.
         if not columns.w.any():
             self.optimise_intercept(counted=False)
-        most = self.gram_bytes
-        if ProxNewton.serves(columns, parts, most) and ProxNewton(columns, parts, most).run(self.target):
+        newton = ProxNewton(columns, parts, self.gram_bytes)
+        if newton.serves and newton.run(self.target):
             return
         sweep_until(columns, self.target)
 
     def _settle(self, held: Active, w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Make the intercept optimal at the weights; compute the scores as `ScoresOfColumns` would, to the last bit."""
-        z, k = self.margins.z, w.shape[1]
-        products = np.zeros_like(z)
-        intercept = self.b + self.shift
-        add_products(held.x, w, products)
+        z, intercept = self.margins.z, self.b + self.shift
         # After the weights are rounded: duals are a bound only where they sum to zero.
         if self.fit_intercept:
-            np.add(products, intercept, out=z)
-            self.b, self.shift = intercept, np.zeros(k)
+            z[:] = 0.0
+            add_products(held.x, w, z)
+            z += intercept
+            self.b, self.shift = intercept, np.zeros(w.shape[1])
             self.optimise_intercept(counted=False)
             intercept = self.b
         z[:] = intercept
