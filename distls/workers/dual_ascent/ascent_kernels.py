@@ -23,12 +23,13 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
     single_score,
+    square_norm,
     value_of,
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
 from distls.workers.losses.shared_parts import has_single_step, single_dual_step
-from distls.workers.simd.vectors import padded
+from distls.workers.simd.vectors import fused, padded
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _SPARSE = 4  # outputs are updated one by one if fewer than one in this many have moved
@@ -59,21 +60,11 @@ _T = Totals()
 
 
 @helper
-def square_norm(rows, i):
-    """Square of the l2 norm of row `i`."""
-    total, (start, stop) = 0.0, places(rows, i)
-    for p in range(start, stop):
-        # float64: the square of a float32 value may underflow, and q with it.
-        x = np.float64(value_of(rows, i, p))
-        total += x * x
-    return total
-
-
-@helper
 def _add_single(rows, i, step, w):
     start, stop = places(rows, i)
     for p in range(start, stop):
-        w[column_of(rows, p)] += step * w.dtype.type(value_of(rows, i, p))
+        j = column_of(rows, p)
+        w[j] = fused(step, w.dtype.type(value_of(rows, i, p)), w[j])
 
 
 @helper

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, helper, kernel
-from distls.workers.dual_ascent.ascent_kernels import square_norm
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_span,
     row_weight,
+    square_norm,
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
@@ -41,8 +41,8 @@ class ClassSettings(NamedTuple):
     loss: Loss  # with a `dual_margin_step`
 
 
-# `row_scores` adds up in an order that depends on the number of classes; these do not, and `elementwise` keeps it so.
-@elementwise_helper
+# `row_scores` adds up in an order that depends on the number of classes; these do not.
+@helper
 def _scores(indices, data, start, stop, w, flat, z):
     """Set ``z = W^T x``, adding up non-zero after non-zero; `flat` is w in one dimension."""
     # Unsigned indices: numba would add the length to negative ones, at every access.
@@ -59,7 +59,7 @@ def _scores(indices, data, start, stop, w, flat, z):
             z[c] += x * w[j, c]
 
 
-@elementwise_helper
+@helper
 def _add(indices, data, start, stop, d, w):
     """Add ``x (x) d`` to w."""
     for p in range(np.uintp(start), np.uintp(stop)):
@@ -68,7 +68,7 @@ def _add(indices, data, start, stop, d, w):
             w[j, c] += x * d[c]
 
 
-@elementwise_helper
+@helper
 def _add_moved(indices, data, start, stop, d, w):
     """Add ``x (x) d`` to w, class by class where d is not zero; the same bits as `_add`."""
     # The same products in the same order per weight: the choice between both changes no bit.

@@ -1,4 +1,4 @@
-"""Kernels that are compiled for other processors pass their tests as well."""
+"""Kernels that are compiled for other processors pass their tests as well, and have the same bits."""
 
 import os
 import subprocess
@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import numpy as np
 import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = ("simd", "linear_algebra", "losses", "dual_ascent")
@@ -28,6 +32,12 @@ PROCESSORS = {
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
+    command = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--run-slow"]
+    _run_for(name, tmp_path, *command, *(str(TESTS / folder) for folder in FOLDERS))
+
+
+def _run_for(name, cache, *command):
+    """Run Python with kernels compiled for a processor; return what it prints."""
     here = llvm.get_host_cpu_features()
     missing = [feature for feature in PROCESSORS[name] if not here.get(feature)]
     if missing:
@@ -36,14 +46,52 @@ def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
         "NUMBA_CPU_NAME": name,
         # those of that processor, but what this one lacks
         "NUMBA_CPU_FEATURES": ",".join(f"-{feature}" for feature, there in here.items() if not there),
-        "NUMBA_CACHE_DIR": str(tmp_path),
+        "NUMBA_CACHE_DIR": str(cache),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--run-slow"]
     ran = subprocess.run(
-        [*command, *(str(TESTS / folder) for folder in FOLDERS)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+    return ran.stdout
+
+
+# Of one output and of several, of sparse and dense rows.
+_FITS = """
+import sys
+import distls
+for data in sys.argv[1:]:
+    for method, params in (
+        ("mcid", {"loss": "softmax"}), ("sgd", {"loss": "hinge"}), ("asgd", {"loss": "log"}),
+        ("svmsgd2", {}), ("fobos", {}), ("csgd", {}), ("sgdqn", {}), ("olbfgs", {}), ("rls", {}),
+        ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}),
+        ("ovr-sdca", {"sweeps": 3}),
+        ("bcd", {"alpha": 1e-3}), ("bcd", {"alpha": 1e-3, "loss": "log"}), ("bcd", {"algorithm": "row-blocks"}),
+        ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {"rounds": 3}),
+        ("stagewise", {"stages": 2}),
+    ):
+        passes = None if {"sweeps", "rounds", "stages"} & params.keys() else 4
+        fitted = distls.fit(method, data, params=params, passes=passes, executor="serial")
+        print(data.rsplit("/")[-1], method, params, fitted.model.sha256, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def fits_here(tmp_path_factory):
+    """Return the data of some fits, and what they print with kernels for the first of the processors."""
+    folder = tmp_path_factory.mktemp("fits")
+    for classes in (2, 4):
+        x, y = labelled_rows(400, 300, classes)
+        write_dataset(folder / f"sparse{classes}", x, y, partition_rows=100)
+        write_dataset(folder / f"dense{classes}", np.asarray(x.todense(), np.float32), y, partition_rows=100)
+        for kind in ("sparse", "dense"):
+            add_columns(folder / f"{kind}{classes}", shard_size=100)
+    data = [str(path) for path in sorted(folder.iterdir())]
+    return data, _run_for("x86-64-v3", folder / "cache", "-c", _FITS, *data)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "x86-64-v3"])
+def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
+    data, expected = fits_here
+    assert _run_for(name, tmp_path, "-c", _FITS, *data).splitlines() == expected.splitlines()

@@ -1,21 +1,22 @@
-"""Vector operations of the second-order methods: a loop sums or writes, never both."""
+"""Vector operations of the second-order methods."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from distls.workers.compilation.jit import elementwise, helper
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.score_kernels import row_scores
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, sum_of_lanes
 
 
 @helper
 def dot(a, b):
     """Return the sum of the products."""
-    # A plain loop in one order: the lane is alone, and its bits must not depend on vector widths.
-    total = 0.0
-    for j in range(len(a)):
-        total += a[j] * b[j]
-    return total
+    even, odd = splat(0.0), splat(0.0)
+    for j in range(0, len(a), 2 * F64_PER_VECTOR):
+        even = fused(load(a, j, 0.0), load(b, j, 0.0), even)
+        odd = fused(load(a, j + F64_PER_VECTOR, 0.0), load(b, j + F64_PER_VECTOR, 0.0), odd)
+    return sum_of_lanes(even + odd)
 
 
-@elementwise  # with nothing to reassociate, all versions that LLVM makes of the loop round alike
+@kernel
 def add_multiple(factor, a, out):
     """Add ``factor * a`` to out."""
     for j in range(len(out)):
