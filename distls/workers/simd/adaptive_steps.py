@@ -12,7 +12,7 @@ from numba.extending import overload
 
 from distls.workers.compilation.jit import helper
 from distls.workers.simd.exp_log import LOG2_E, exp2_in_float32, exp_of_negative
-from distls.workers.simd.vectors import any_of, like, load_whole, root_of, select, store_whole
+from distls.workers.simd.vectors import any_of, fused, like, load_whole, root_of, select, store_whole
 
 MODELS_PER_LINE = 16
 SQUARES, FACTORS, WEIGHTS = 0, 1, 2  # places in a line, the last that of the first output
@@ -74,10 +74,10 @@ def decay_line(line, missed, rates):
 @helper
 def add_line_scores(line, x, sums):
     """Add the scores of a non-zero x to sums (k, MODELS_PER_LINE)."""
-    # Factors multiply the value once, not every output's weight.
+    # Factors multiply the value once, not every output's weight; fused as `row_scores` and `row_axpy` are.
     value = x * _models(line[FACTORS])
     for c in range(len(sums)):
-        store_whole(value * _models(line[WEIGHTS + c]) + _models(sums[c]), sums[c])
+        store_whole(fused(value, _models(line[WEIGHTS + c]), _models(sums[c])), sums[c])
 
 
 @helper
@@ -88,4 +88,4 @@ def move_line(line, x, squares, etas, gradients):
     step = step_by(_models(etas), x, total, _models(line[FACTORS]))
     for c in range(len(gradients)):
         weights = line[WEIGHTS + c]
-        store_whole(_models(weights) - step * _models(gradients[c]), weights)
+        store_whole(fused(-step, _models(gradients[c]), _models(weights)), weights)
