@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from distls.columns.sharding import add_columns
 
@@ -36,8 +37,8 @@ def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
     _run_for(name, tmp_path, *command, *(str(TESTS / folder) for folder in FOLDERS))
 
 
-def _run_for(name, cache, *command):
-    """Run Python with kernels compiled for a processor; return what it prints."""
+def _run_for(name, cache, *command, **others):
+    """Run Python with kernels compiled for a processor, and other variables; return what it prints."""
     here = llvm.get_host_cpu_features()
     missing = [feature for feature in PROCESSORS[name] if not here.get(feature)]
     if missing:
@@ -49,49 +50,64 @@ def _run_for(name, cache, *command):
         "NUMBA_CACHE_DIR": str(cache),
     }
     ran = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *command], env=environment | others, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     return ran.stdout
 
 
-# Of one output and of several, of sparse and dense rows.
+# Of one output and of several on sparse rows, and on dense ones where kernels read these in place.
 _FITS = """
 import sys
+from pathlib import Path
 import distls
-for data in sys.argv[1:]:
-    for method, params in (
-        ("mcid", {"loss": "softmax"}), ("sgd", {"loss": "hinge"}), ("asgd", {"loss": "log"}),
-        ("svmsgd2", {}), ("fobos", {}), ("csgd", {}), ("sgdqn", {}), ("olbfgs", {}), ("rls", {}),
-        ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}),
-        ("ovr-sdca", {"sweeps": 3}),
-        ("bcd", {"alpha": 1e-3}), ("bcd", {"alpha": 1e-3, "loss": "log"}), ("bcd", {"algorithm": "row-blocks"}),
-        ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {"rounds": 3}),
-        ("stagewise", {"stages": 2}),
-    ):
-        passes = None if {"sweeps", "rounds", "stages"} & params.keys() else 4
-        fitted = distls.fit(method, data, params=params, passes=passes, executor="serial")
-        print(data.rsplit("/")[-1], method, params, fitted.model.sha256, flush=True)
+OF_KERNELS = [
+    ("mcid", {"loss": "softmax"}), ("sgd", {"loss": "hinge"}), ("asgd", {"loss": "log"}),
+    ("svmsgd2", {}), ("fobos", {}), ("sgdqn", {}), ("olbfgs", {}), ("rls", {}), ("csgd", {}),
+    ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}),
+    ("ovr-sdca", {"sweeps": 3}),
+]
+OF_BOTH = [
+    ("bcd", {"alpha": 1e-3}), ("bcd", {"alpha": 1e-3, "loss": "log"}), ("bcd", {"algorithm": "row-blocks"}),
+    ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {"rounds": 3}), ("stagewise", {"stages": 2}),
+]
+DENSE = ("svmsgd2", "csgd", "sdca", "bcd", "newton")
+for method, params in OF_KERNELS + OF_BOTH * ("kernels" not in sys.argv):
+    for data in sorted(Path(sys.argv[1]).iterdir()):
+        if "sparse" in data.name or method in DENSE:
+            passes = None if {"sweeps", "rounds", "stages"} & params.keys() else 4
+            fitted = distls.fit(method, str(data), params=params, passes=passes, executor="serial")
+            print(data.name, method, params, fitted.model.sha256, flush=True)
 """
 
 
 @pytest.fixture(scope="module")
 def fits_here(tmp_path_factory):
-    """Return the data of some fits, and what they print with kernels for the first of the processors."""
-    folder = tmp_path_factory.mktemp("fits")
+    """Return the folders of data and of kernels for the first of the processors, and what the fits print with these."""
+    data, cache = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("kernels")
     for classes in (2, 4):
         x, y = labelled_rows(400, 300, classes)
-        write_dataset(folder / f"sparse{classes}", x, y, partition_rows=100)
-        write_dataset(folder / f"dense{classes}", np.asarray(x.todense(), np.float32), y, partition_rows=100)
+        write_dataset(data / f"sparse{classes}", x, y, partition_rows=100)
+        write_dataset(data / f"dense{classes}", np.asarray(x.todense(), np.float32), y, partition_rows=100)
         for kind in ("sparse", "dense"):
-            add_columns(folder / f"{kind}{classes}", shard_size=100)
-    data = [str(path) for path in sorted(folder.iterdir())]
-    return data, _run_for("x86-64-v3", folder / "cache", "-c", _FITS, *data)
+            add_columns(data / f"{kind}{classes}", shard_size=100)
+    return data, cache, _run_for("x86-64-v3", cache, "-c", _FITS, str(data)).splitlines()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "x86-64-v3"])
 def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
-    data, expected = fits_here
-    assert _run_for(name, tmp_path, "-c", _FITS, *data).splitlines() == expected.splitlines()
+    data, _, expected = fits_here
+    assert _run_for(name, tmp_path, "-c", _FITS, str(data)).splitlines() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_row_methods_have_the_same_bits_with_the_code_of_numpy_and_blas_for_another_processor(fits_here):
+    data, cache, expected = fits_here
+    longer = [name for name in __cpu_dispatch__ if __cpu_features__[name] and name != "X86_V3"]
+    others = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": " ".join(longer)}
+    found = _run_for("x86-64-v3", cache, "-c", _FITS, str(data), "kernels", **others).splitlines()
+    assert len(found) > 20
+    assert set(found) <= set(expected)
