@@ -16,6 +16,7 @@ the last of the m columns are ones.
 import numpy as np
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import dot
 from distls.workers.linear_algebra.score_kernels import column_of, places, value_of
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.row_functions import (
@@ -254,10 +255,7 @@ def dense_products(values, slopes, out):
     """Set out (m, k) to the products of columns, rows of values (m, n), with slopes (k, n)."""
     for j in range(len(values)):
         for r in range(len(slopes)):
-            total = splat(0.0)
-            for i in range(0, values.shape[1], F64_PER_VECTOR):
-                total = fused(load(values[j], i, 0.0), load(slopes[r], i, 0.0), total)
-            out[j, r] = sum_of_lanes(total)
+            out[j, r] = dot(values[j], slopes[r])
 
 
 @kernel

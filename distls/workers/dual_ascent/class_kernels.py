@@ -21,7 +21,16 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
-from distls.workers.simd.vectors import F64_PER_VECTOR, lanes_below, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import (
+    F64_PER_VECTOR,
+    fused,
+    lanes_below,
+    load,
+    select,
+    splat,
+    store,
+    sum_of_lanes,
+)
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _AHEAD = 8  # non-zeros between prefetch and use of their weights
@@ -56,7 +65,7 @@ def _scores(indices, data, start, stop, w, flat, z):
             prefetch_element(flat, np.intp(ahead * k + v))
         x, j = w.dtype.type(data[p]), np.uintp(indices[p])
         for c in range(k):
-            z[c] += x * w[j, c]
+            z[c] = fused(x, w[j, c], z[c])
 
 
 @helper
@@ -65,7 +74,7 @@ def _add(indices, data, start, stop, d, w):
     for p in range(np.uintp(start), np.uintp(stop)):
         x, j = w.dtype.type(data[p]), np.uintp(indices[p])
         for c in range(np.uintp(len(d))):
-            w[j, c] += x * d[c]
+            w[j, c] = fused(x, d[c], w[j, c])
 
 
 @helper
@@ -75,7 +84,8 @@ def _add_moved(indices, data, start, stop, d, w):
     for c in range(len(d)):
         if d[c] != 0.0:
             for p in range(start, stop):
-                w[np.intp(indices[p]), c] += d[c] * w.dtype.type(data[p])
+                j = np.intp(indices[p])
+                w[j, c] = fused(w.dtype.type(data[p]), d[c], w[j, c])
 
 
 @helper

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 
 from distls.workers.compilation.jit import kernel
+from distls.workers.simd.vectors import fused
 
 
 def _coefficients(function, degree, low, high):
@@ -45,7 +46,8 @@ def cosines(turns, offsets):
             t = turns[i, j] + offsets[j]
             s = _QUARTER - abs(t - ((t + _ROUND) - _ROUND))
             q = s * s
-            turns[i, j] = s * (_SINE[0] + q * (_SINE[1] + q * (_SINE[2] + q * (_SINE[3] + q * _SINE[4]))))
+            high = fused(q, fused(q, _SINE[4], _SINE[3]), _SINE[2])
+            turns[i, j] = s * fused(q, fused(q, high, _SINE[1]), _SINE[0])
 
 
 @kernel
@@ -59,8 +61,8 @@ def logits(z, offsets):
             t = -_MOST if t < -_MOST else t
             whole = (t + _ROUND) - _ROUND
             f = t - whole
-            p = _EXP2[4] + f * (_EXP2[5] + f * _EXP2[6])
-            p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * (_EXP2[3] + f * p)))
+            p = fused(f, fused(f, _EXP2[6], _EXP2[5]), _EXP2[4])
+            p = fused(f, fused(f, fused(f, fused(f, p, _EXP2[3]), _EXP2[2]), _EXP2[1]), _EXP2[0])
             # 2^whole, by writing the exponent's bits
             e = p * np.int32((np.int32(whole) + _BIAS) << _SHIFT).view(np.float32)
             z[i, j] = (_ONE - e) / (_ONE + e)

@@ -105,6 +105,15 @@ def _single_score(rows, i, w):
     return lambda rows, i, w: _dense_dot(rows.values[i], w, 0, len(w), w.dtype.type(0.0))
 
 
+@helper
+def single_axpy(rows, i, step, w):
+    """Add ``step * x_i`` to the weights of the only output, w (n_features,), likewise."""
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        j = column_of(rows, p)
+        w[j] = fused(step, w.dtype.type(value_of(rows, i, p)), w[j])
+
+
 def square_norm(rows, i):
     """Square of the l2 norm of row `i`, float64: the square of a float32 value may underflow (kernels only)."""
 

@@ -26,7 +26,7 @@ from distls.workers.losses.row_functions import (
 )
 from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
-from distls.workers.simd.vectors import select
+from distls.workers.simd.vectors import fused, select
 
 Array = NDArray[np.float64]
 
@@ -371,14 +371,14 @@ def _unit_curvature(loss, g, h):
 @helper
 def _squared_hinge_step(m, q, b):
     # The minimiser of a quadratic, cut off at zero: the ray has no upper end.
-    new, short = (1.0 - m + q * b) / (0.5 + q), 1.0 - m
+    new, short = fused(b, q, 1.0 - m) * (1.0 / (0.5 + q)), 1.0 - m
     new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
     return new, short * short, (0.25 * b - 1.0) * b, (0.25 * new - 1.0) * new
 
 
 @helper
 def _squared_step(m, q, b):
-    new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
+    new, short = fused(b, q, 1.0 - m) * (1.0 / (1.0 + q)), 1.0 - m
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 
 

@@ -2,7 +2,7 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from distls.workers.compilation.jit import kernel
-from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, store, sum_of_lanes
 
 
 @kernel
@@ -13,10 +13,10 @@ def merge_mean(left, right, share):
     """
     total = splat(0.0)
     for first in range(0, len(left), F64_PER_VECTOR):
-        difference = load(right, first, 0.0) - load(left, first, 0.0)
+        old = load(left, first, 0.0)
+        difference = load(right, first, 0.0) - old
         total = fused(difference, difference, total)
-    for i in range(len(left)):
-        left[i] = left[i] + (float(right[i]) - float(left[i])) * share
+        store(old + difference * share, left, first)
     return sum_of_lanes(total)
 
 

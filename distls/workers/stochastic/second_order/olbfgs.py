@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -30,7 +31,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
-from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
