@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import llvmlite.binding as llvm
-import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
@@ -56,28 +55,28 @@ def _run_for(name, cache, *command, **others):
     return ran.stdout
 
 
-# Of one output and of several on sparse rows, and on dense ones where kernels read these in place.
+# Of one output and of several, of sparse and dense rows: every method that has kernels of its own, for each of which a
+# processor compiles for seconds.
 _FITS = """
 import sys
 from pathlib import Path
 import distls
 OF_KERNELS = [
-    ("mcid", {"loss": "softmax"}), ("sgd", {"loss": "hinge"}), ("asgd", {"loss": "log"}),
-    ("svmsgd2", {}), ("fobos", {}), ("sgdqn", {}), ("olbfgs", {}), ("rls", {}), ("csgd", {}),
-    ("sdca", {"loss": "log"}), ("sdca", {"loss": "hinge"}), ("sdca", {"loss": "squared_hinge"}),
-    ("ovr-sdca", {"sweeps": 3}),
+    ("sparse4", "mcid", {"loss": "softmax"}), ("sparse4", "sgd", {"loss": "hinge"}), ("sparse4", "sgdqn", {}),
+    ("sparse4", "sdca", {"loss": "log"}), ("sparse4", "sdca", {"loss": "hinge"}),
+    ("sparse4", "ovr-sdca", {"sweeps": 3}),
+    ("sparse2", "sdca", {"loss": "squared_hinge"}), ("dense2", "sdca", {"loss": "hinge"}),
+    ("sparse2", "asgd", {"loss": "log"}), ("sparse2", "fobos", {}), ("dense2", "svmsgd2", {}), ("sparse2", "csgd", {}),
+    ("sparse2", "olbfgs", {}), ("sparse2", "rls", {}),
 ]
 OF_BOTH = [
-    ("bcd", {"alpha": 1e-3}), ("bcd", {"alpha": 1e-3, "loss": "log"}), ("bcd", {"algorithm": "row-blocks"}),
-    ("fista", {}), ("sparsa", {}), ("newton", {}), ("gls", {}), ("cls", {"rounds": 3}), ("stagewise", {"stages": 2}),
+    ("sparse4", "bcd", {"alpha": 1e-3}), ("dense2", "bcd", {"alpha": 1e-3, "loss": "log"}),
+    ("sparse2", "newton", {}), ("sparse4", "gls", {}), ("sparse4", "fista", {}),
 ]
-DENSE = ("svmsgd2", "csgd", "sdca", "bcd", "newton")
-for method, params in OF_KERNELS + OF_BOTH * ("kernels" not in sys.argv):
-    for data in sorted(Path(sys.argv[1]).iterdir()):
-        if "sparse" in data.name or method in DENSE:
-            passes = None if {"sweeps", "rounds", "stages"} & params.keys() else 4
-            fitted = distls.fit(method, str(data), params=params, passes=passes, executor="serial")
-            print(data.name, method, params, fitted.model.sha256, flush=True)
+for data, method, params in OF_KERNELS + OF_BOTH * ("kernels" not in sys.argv):
+    passes = None if "sweeps" in params else 4
+    fitted = distls.fit(method, str(Path(sys.argv[1], data)), params=params, passes=passes, executor="serial")
+    print(data, method, params, fitted.model.sha256, flush=True)
 """
 
 
@@ -85,21 +84,13 @@ for method, params in OF_KERNELS + OF_BOTH * ("kernels" not in sys.argv):
 def fits_here(tmp_path_factory):
     """Return the folders of data and of kernels for the first of the processors, and what the fits print with these."""
     data, cache = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("kernels")
-    for classes in (2, 4):
+    for classes in (4, 2):
         x, y = labelled_rows(400, 300, classes)
         write_dataset(data / f"sparse{classes}", x, y, partition_rows=100)
-        write_dataset(data / f"dense{classes}", np.asarray(x.todense(), np.float32), y, partition_rows=100)
-        for kind in ("sparse", "dense"):
-            add_columns(data / f"{kind}{classes}", shard_size=100)
+    write_dataset(data / "dense2", x.toarray(), y, partition_rows=100)
+    for each in data.iterdir():
+        add_columns(each, shard_size=100)
     return data, cache, _run_for("x86-64-v3", cache, "-c", _FITS, str(data)).splitlines()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "x86-64-v3"])
-def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
-    data, _, expected = fits_here
-    assert _run_for(name, tmp_path, "-c", _FITS, str(data)).splitlines() == expected
 
 
 @pytest.mark.slow
@@ -109,5 +100,13 @@ def test_row_methods_have_the_same_bits_with_the_code_of_numpy_and_blas_for_anot
     longer = [name for name in __cpu_dispatch__ if __cpu_features__[name] and name != "X86_V3"]
     others = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": " ".join(longer)}
     found = _run_for("x86-64-v3", cache, "-c", _FITS, str(data), "kernels", **others).splitlines()
-    assert len(found) > 20
+    assert len(found) > 10
     assert set(found) <= set(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "x86-64-v3"])
+def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
+    data, _, expected = fits_here
+    assert _run_for(name, tmp_path, "-c", _FITS, str(data)).splitlines() == expected
