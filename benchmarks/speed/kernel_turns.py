@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     }
     trees = options.folder.resolve(), _ROOT
     children = [_started(tree, list(chosen), options.rows) for tree in trees]
+    print(f"{'kernel':10} {'k':>5} {'dtype':8} {'loss':15} {'speed':>6}")
     report = {}
     for place, case in enumerate(chosen.values()):
         for child in children:
