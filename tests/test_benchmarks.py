@@ -41,6 +41,7 @@ FEW = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
 # words of a command line: module below benchmarks/, then its arguments; {sets} and {tmp} are folders
 SCRIPTS = {
     "kernels": "speed.kernels --tiny --repeats 1 --out {tmp}/out.json",
+    "kernel_turns": "speed.kernel_turns --kernels scores --k 4 --rows 300 --repeats 1 --out {tmp}/out.json",
     "gram": "speed.gram --tiny --repeats 1 --out {tmp}/out.json",
     "gram of sparse rows": "speed.gram --tiny --repeats 1 --sparse --out {tmp}/out.json",
     "peaks": "speed.peaks --methods gls,csgd --threads 1 --megabytes 4 --out {tmp}/out.json",

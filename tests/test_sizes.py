@@ -15,7 +15,7 @@ LEAST_COMMENTS, LEAST_CITING = 4.0, 0.35
 
 LONG_FILES = {}  # file -> why it is longer
 # what numba compiles is one function where others would be several
-KERNEL_DECORATORS = {"kernel", "elementwise", "helper", "elementwise_helper", "inlined"}
+KERNEL_DECORATORS = {"kernel", "helper"}
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -86,7 +86,7 @@ DUAL_ASCENT_METHODS = (
         alpha_by_rows=("class", "multilabel", "continuous"),
         keeps_rows=True,
         path=True,
-        version=2,  # squares are added in another order
+        version=3,  # sums as they are written
     ),
     Method(
         name="ovr-sdca",
@@ -147,6 +147,6 @@ DUAL_ASCENT_METHODS = (
         keeps_rows=True,
         by_classes=True,
         alpha_by_rows=("class", "multilabel"),
-        version=2,  # squares are added in another order
+        version=3,  # sums as they are written
     ),
 )

@@ -45,7 +45,7 @@ class Method:
     parameters: tuple[Parameter, ...]
     solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
-    version: int = 1  # of its solver: raised where the same request gives other bits, so that no run is mixed
+    version: int = 2  # of its solver: raised where the same request gives other bits, so that no run is mixed
     passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
     rtol: float | None = None  # Relative tolerance where no limit is given
     # Whether it keeps a dual point, so that its certificate is a duality gap in every setting

@@ -303,7 +303,7 @@ STOCHASTIC_METHODS = (
         targets=("class", "multilabel"),
         alpha_by_rows=("class",),
         published=_QN_BOX,
-        version=2,  # few rows choose t0 otherwise
+        version=3,  # sums as they are written
     ),
     _stochastic(
         name="sgdqn",
@@ -324,7 +324,7 @@ STOCHASTIC_METHODS = (
         targets=("class", "multilabel"),
         alpha_by_rows=("class",),
         published={**_QN_BOX, "diagonal": "paper"},
-        version=3,  # capped by default; few rows choose t0 otherwise
+        version=4,  # sums as they are written
     ),
     _stochastic(
         name="csgd",
@@ -381,7 +381,7 @@ STOCHASTIC_METHODS = (
         published={**_QN_ORDER, "rank": 10, "eta0": 0.1, "tau": 1e4, "damping": 0.1},
         continuous=_SQUARED,
         alpha_by_rows=("class",),
-        version=2,  # other gains are tried
+        version=3,  # sums as they are written
     ),
 )
 

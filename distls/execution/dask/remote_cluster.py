@@ -191,8 +191,9 @@ class _NewWorkers:
             if self._processors and kind not in self._processors:
                 other, its = next(iter(self._processors.items()))
                 _LOG.warning(
-                    "worker %s compiles for the processor %s, worker %s for %s: weights may differ in their last bits "
-                    "from those of a cluster of one kind",
+                    "worker %s has the processor %s, worker %s %s: what NumPy and BLAS compute for gls, cls, "
+                    "stagewise, newton, bcd, fista, sparsa and generated features may differ in its last bits from "
+                    "a cluster of one kind",
                     *(worker, kind, its, other),
                 )
             self._processors.setdefault(kind, worker)

@@ -4,15 +4,16 @@
 import numpy as np
 from numba.extending import overload
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper, helper
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.score_kernels import column_of, is_csr, places, value_of
 from distls.workers.penalties.row_kernels import row_prox
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, sum_of_lanes
 
 # Of a column's own curvature what is left at the optimal intercept, at least: less is rounding.
 _ROUNDING = 1e-6
 
 
-@elementwise
+@kernel
 def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
     """Descend once on the model plus the penalty, column by column; return the largest move and that of the intercept.
 
@@ -52,7 +53,7 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
     return largest, shift
 
 
-@elementwise_helper
+@helper
 def _move(x, j, d, s, h):
     """Change the slopes as weight j changes by d."""
     first, end = places(x, j)
@@ -61,8 +62,19 @@ def _move(x, j, d, s, h):
         s[i] += np.float64(value_of(x, j, p)) * d * np.float64(h[i])
 
 
-def _sums(x, j, s, h):
+def _sums_of(x, j, s, h):
     """Return ``sum_i x_ij s_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
+
+
+@overload(_sums_of, inline="always")
+def _sums_overload(x, j, s, h):
+    if is_csr(x):
+        return lambda x, j, s, h: _in_order(x, j, s, h)
+    return lambda x, j, s, h: _in_vectors(x.values[j], s, h)
+
+
+@helper
+def _in_order(x, j, s, h):
     slope, square, mean = 0.0, 0.0, 0.0
     first, end = places(x, j)
     for p in range(first, end):
@@ -74,16 +86,11 @@ def _sums(x, j, s, h):
     return slope, square, mean
 
 
-# Dense columns are added up in vectors.
-_in_order, _in_vectors = elementwise_helper(_sums), helper(_sums)
-
-
-def _sums_of(x, j, s, h):
-    """Return the sums of a column, sparse or dense."""
-
-
-@overload(_sums_of, inline="always")
-def _sums_overload(x, j, s, h):
-    if is_csr(x):
-        return lambda x, j, s, h: _in_order(x, j, s, h)
-    return lambda x, j, s, h: _in_vectors(x, j, s, h)
+@helper
+def _in_vectors(values, s, h):
+    slope, square, mean = splat(0.0), splat(0.0), splat(0.0)
+    for i in range(0, len(s), F64_PER_VECTOR):
+        value = load(values, i, 0.0)
+        bent = value * load(h, i, 0.0)
+        slope, square, mean = fused(value, load(s, i, 0.0), slope), fused(value, bent, square), mean + bent
+    return sum_of_lanes(slope), sum_of_lanes(square), sum_of_lanes(mean)

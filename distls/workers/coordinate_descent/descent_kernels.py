@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distls.workers.compilation.array_copy import copy_vector
-from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_scores
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
@@ -34,9 +34,6 @@ from distls.workers.losses.row_functions import (
 )
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
 from distls.workers.simd.vectors import padded
-
-# All functions are `elementwise`: were sums reassociated, a function that is not inlined could have other last bits in
-# the process that compiles it than in those that load its caller from the disk cache, which was optimised once more.
 
 _SIGMA, _BETA = 0.01, 0.5  # Eq. 7
 _TRIES = 40  # 2^-39 of a step is as good as none
@@ -77,7 +74,7 @@ _T = Totals()
 # ---------------------------------------------------------------- one block
 
 
-@elementwise_helper
+@helper
 def _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
     """Set g to G_j times sum_i s_i."""
     g[:], own[:] = 0.0, 0.0
@@ -93,7 +90,7 @@ def _block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scra
         g[r] = by * (g[r] + own[r])
 
 
-@elementwise_helper
+@helper
 def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     """Return max_r h_jr times sum_i s_i (Eq. 6)."""
     h[:], own[:] = 0.0, 0.0
@@ -111,7 +108,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     return descent_factor(loss) * largest
 
 
-@elementwise_helper
+@helper
 def _constant(loss, indices, data, start, stop, k, weight):
     """Return K_j times sum_i s_i."""
     total = 0.0
@@ -124,7 +121,7 @@ def _constant(loss, indices, data, start, stop, k, weight):
     return lipschitz(loss, k) * total
 
 
-@elementwise_helper
+@helper
 def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     """Add ``x_ij d`` to the scores of all rows; return the change of the loss times sum_i s_i."""
     total = 0.0
@@ -138,7 +135,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     return total
 
 
-@elementwise_helper
+@helper
 def _is_zero(w):
     for r in range(len(w)):  # noqa: SIM110 (numba has no `all`)
         if w[r] != 0.0:
@@ -146,7 +143,7 @@ def _is_zero(w):
     return True
 
 
-@elementwise_helper
+@helper
 def _norm(d):
     total = 0.0
     for r in range(len(d)):
@@ -154,7 +151,7 @@ def _norm(d):
     return math.sqrt(total)
 
 
-@elementwise_helper
+@helper
 def _inner(a, b):
     total = 0.0
     for r in range(len(b)):
@@ -162,14 +159,14 @@ def _inner(a, b):
     return total
 
 
-@elementwise_helper
+@helper
 def _along(w, size, d, out):
     """Set ``out = w + size * d``."""
     for r in range(len(w)):
         out[r] = w[r] + size * d[r]
 
 
-@elementwise_helper
+@helper
 def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g, d, part, scratch, totals):
     """Backtrack along d until Eq. 7 holds, and update w and Z; count the change of F and the tries."""
     k = len(w)
@@ -199,7 +196,7 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
     _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
 
 
-@elementwise_helper
+@helper
 def _stays_zero(penalty, v, step, d, idle, j, below):
     """Whether a zero block with minus the gradient v is optimal; mark it `idle` if it is so at `below` too."""
     row_prox(penalty, v, step.alpha, step.rho, d)
@@ -210,7 +207,7 @@ def _stays_zero(penalty, v, step, d, idle, j, below):
     return stays
 
 
-@elementwise_helper
+@helper
 def _violation(moves, w, g, step):
     """Return how far a block is from its optimum: L_j |W_j* - W_j|, or as printed the difference of norms of Eq. 9."""
     if step.printed and not _is_zero(w):
@@ -218,7 +215,7 @@ def _violation(moves, w, g, step):
     return moves
 
 
-@elementwise
+@kernel
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, below):
     """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
 
@@ -270,7 +267,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
 # ---------------------------------------------------------------- the intercept
 
 
-@elementwise_helper
+@helper
 def _factorise(a):
     """Overwrite the lower triangle of a (k, k) by its Cholesky factor; a class without curvature has a zero there."""
     k = len(a)
@@ -288,7 +285,7 @@ def _factorise(a):
             a[i, j] = total / pivot if pivot > 0.0 else 0.0
 
 
-@elementwise_helper
+@helper
 def _solve(a, d):
     """Overwrite the first k numbers of d by the solution of ``a a^T d = d``, a as `_factorise` leaves it."""
     k = len(a)
@@ -302,7 +299,7 @@ def _solve(a, d):
         d[j] = d[j] / a[j, j] if a[j, j] > 0.0 else 0.0
 
 
-@elementwise_helper
+@helper
 def _is_flat(a):
     """Whether a constant added to all classes has no curvature, by the lower triangle of the Hessian a."""
     trace, total = 0.0, 0.0
@@ -313,7 +310,7 @@ def _is_flat(a):
     return abs(trace + total) <= _DAMPING * trace
 
 
-@elementwise_helper
+@helper
 def _centre(a, d):
     """Subtract the mean of a step from it, over the classes with curvature, a as `_factorise` leaves it.
 
@@ -330,7 +327,7 @@ def _centre(a, d):
             d[r] -= total / count
 
 
-@elementwise_helper
+@helper
 def _newton(loss, n, z, y, weight, hessian, d, scratch):
     """Overwrite d, minus the gradient in the intercept times sum_i s_i, by the Newton step."""
     hessian[:] = 0.0
@@ -344,7 +341,7 @@ def _newton(loss, n, z, y, weight, hessian, d, scratch):
         _centre(hessian, d)
 
 
-@elementwise
+@kernel
 def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     """Do a Newton step of the intercept, updating b, z and `totals` in place.
 

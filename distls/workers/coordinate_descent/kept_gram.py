@@ -16,11 +16,10 @@ from distls.workers.coordinate_descent.working_set_kernels import (
     add_gram,
     complete_gram,
     copy_products,
-    count_by_row,
     count_pairs,
-    fill_by_row,
     gram_products,
 )
+from distls.workers.linear_algebra.column_selection import count_by_row, fill_by_row
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.buffers import job_memory
 
@@ -85,9 +84,10 @@ def _of_dense(x: NDArray[np.floating], h: Single, numbers: NDArray[np.int64], ke
     order = np.concatenate([np.flatnonzero(is_new), np.flatnonzero(~is_new)])
     for part in range(parts):
         # The root on both sides, so that products are symmetric; those of a part have one sign.
-        root, scaled = np.sqrt(np.abs(h[:, part])), np.zeros((-(-m // 4) * 4, x.shape[1]), np.float32)
+        root, n = np.sqrt(np.abs(h[:, part])), x.shape[1]
+        scaled = np.zeros((-(-m // 4) * 4, -(-n // 8) * 8), np.float32)
         for place, column in enumerate(order.tolist()):
-            np.multiply(x[column], root, out=scaled[place], casting="same_kind")
+            np.multiply(x[column], root, out=scaled[place, :n], casting="same_kind")
         sign = np.float32(-1.0 if (h[:, part] < 0.0).any() else 1.0)
         _multiply(scaled, order, int(is_new.sum()), sign, gram[:, part])
     return gram

@@ -16,7 +16,7 @@ from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
 from distls.workers.coordinate_descent.kept_gram import gram_of, rows_of
 from distls.workers.coordinate_descent.quadratic_model import Model, SupportStep, expanded, minimise
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns, squares_of
-from distls.workers.coordinate_descent.working_set_kernels import count_by_row
+from distls.workers.linear_algebra.column_selection import count_by_row
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function

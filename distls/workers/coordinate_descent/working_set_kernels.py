@@ -15,7 +15,8 @@ the last of the m columns are ones.
 # mypy: allow-untyped-defs, allow-untyped-calls
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import dot
 from distls.workers.linear_algebra.score_kernels import column_of, places, value_of
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.row_functions import (
@@ -27,13 +28,22 @@ from distls.workers.losses.row_functions import (
     score_derivatives,
 )
 from distls.workers.penalties.row_kernels import row_prox
-from distls.workers.simd.vectors import F64_PER_VECTOR, load, padded, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import (
+    F64_PER_VECTOR,
+    fused,
+    load,
+    load_whole,
+    padded,
+    splat,
+    splat_lanes,
+    store,
+    sum_of_lanes,
+)
 
 _ROWS = 256  # whose classes are put into vectors at a time
 _REPEATS = 30  # prox steps of one block, at most
-_PIECE = (
-    1024  # values of a column that `gram_products` takes at a time: of many columns they fit in the caches
-)
+# Values of a column that `gram_products` takes at a time, so that those of many columns fit in the caches; and at once.
+_PIECE, _LANES = 1024, 8
 
 
 def row_derivatives(z, y, weight, loss, scale, g, h):
@@ -46,7 +56,7 @@ def row_derivatives(z, y, weight, loss, scale, g, h):
     return _of_scores(z[:, 0], y, weight, loss, scale, g[:, 0], h[:, 0])
 
 
-@elementwise
+@kernel
 def _of_scores(z, y, weight, loss, scale, g, h):
     """Do the same for one output, in vectors of rows."""
     signs, factors, total = np.ones(_ROWS), np.zeros(_ROWS), splat(0.0)
@@ -66,7 +76,7 @@ def _of_scores(z, y, weight, loss, scale, g, h):
     return sum_of_lanes(total)
 
 
-@elementwise
+@kernel
 def _of_rows(z, y, weight, loss, scale, g, h):
     k, parts, total = z.shape[1], h.shape[1], 0.0
     slopes, own, scratch, hessian = np.zeros(padded(k)), np.zeros(k), np.zeros(k), np.zeros((k, k))
@@ -88,7 +98,7 @@ def _of_rows(z, y, weight, loss, scale, g, h):
     return total
 
 
-@elementwise_helper
+@helper
 def _keep_parts(hessian, h):
     k, parts, place = len(hessian), len(h), 0
     if parts == 1:
@@ -103,7 +113,7 @@ def _keep_parts(hessian, h):
                 place += 1
 
 
-@elementwise_helper
+@helper
 def _is_used(w):
     used = False
     for r in range(len(w)):
@@ -111,7 +121,7 @@ def _is_used(w):
     return used
 
 
-@elementwise
+@kernel
 def loss_of_scores(z, change, size, y, weight, loss):
     """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
     scores, scratch = np.empty(z.shape[1]), np.empty(z.shape[1])
@@ -123,7 +133,7 @@ def loss_of_scores(z, change, size, y, weight, loss):
     return total
 
 
-@elementwise
+@kernel
 def add_products(x, w, z):
     """Add ``sum_j x_ij w_j`` to the scores of all rows; columns without weights do not change a bit."""
     flat = z.ravel()
@@ -142,30 +152,7 @@ def add_products(x, w, z):
                 z[i, r] += factor * w[j, r]
 
 
-@elementwise
-def count_by_row(indices, shift, out):
-    """Add to out[i + 1] the non-zeros of every 2^shift-th row i, from those of columns."""
-    skipped = (1 << shift) - 1
-    for p in range(len(indices)):
-        i = np.intp(indices[p])
-        if not i & skipped:
-            out[(i >> shift) + 1] += 1
-
-
-@elementwise
-def fill_by_row(indptr, indices, data, shift, places, to_indices, to_data):
-    """Put the non-zeros of columns into these rows, whose next `places` are moved on."""
-    skipped = (1 << shift) - 1
-    for j in range(len(indptr) - 1):
-        for p in range(np.uintp(indptr[j]), np.uintp(indptr[j + 1])):
-            i = np.intp(indices[p])
-            if not i & skipped:
-                at = places[i >> shift]
-                to_indices[at], to_data[at] = j, data[p]
-                places[i >> shift] = at + 1
-
-
-@elementwise
+@kernel
 def count_pairs(indptr, indices, work):
     """Add to each column the products that `add_gram` does for it."""
     for i in range(len(indptr) - 1):
@@ -173,7 +160,7 @@ def count_pairs(indptr, indices, work):
             work[np.intp(indices[p])] += indptr[i + 1] - p
 
 
-@elementwise
+@kernel
 def add_gram(indptr, indices, data, h, gram, first, end):
     """Add the products of the non-zeros of rows, times the rows' parts, to the Gram (m, m, parts), the upper triangle.
 
@@ -199,7 +186,7 @@ def add_gram(indptr, indices, data, h, gram, first, end):
                         row[place, t] += product * h[i, t]
 
 
-@elementwise
+@kernel
 def complete_gram(gram, scratch):
     """Fill the lower triangle of a Gram (m, m, parts), and turn it in place to (m, parts, m); scratch (parts * m,)."""
     m, parts = gram.shape[0], gram.shape[2]
@@ -221,12 +208,12 @@ def complete_gram(gram, scratch):
 
 @kernel
 def gram_products(left, right, out):
-    """Set out (a, b) to the products of rows, float32 (a, n) and (b, n), a and b multiples of four.
+    """Set out (a, b) to the products of rows, float32 (a, n) and (b, n), a and b multiples of 4, n of 8.
 
     Every product is summed alike, wherever its rows are: its bits depend on these two rows alone.
     """
-    n, zero = left.shape[1], np.float32(0.0)
-    out[:] = zero
+    n, zeros = left.shape[1], splat_lanes(np.float32(0.0), _LANES)
+    out[:] = 0.0
     for first in range(0, n, _PIECE):
         stop = min(n, first + _PIECE)
         for b in range(0, len(right), 4):
@@ -234,18 +221,21 @@ def gram_products(left, right, out):
             for a in range(0, len(left), 4):
                 l0, l1, l2, l3 = left[a], left[a + 1], left[a + 2], left[a + 3]
                 # Sixteen sums at a time, so that each value that is loaded serves four of them.
-                s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
-                s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zero
-                for i in range(np.uintp(first), np.uintp(stop)):
-                    x0, x1, x2, x3 = l0[i], l1[i], l2[i], l3[i]
-                    y = r0[i]
-                    s00, s10, s20, s30 = s00 + x0 * y, s10 + x1 * y, s20 + x2 * y, s30 + x3 * y
-                    y = r1[i]
-                    s01, s11, s21, s31 = s01 + x0 * y, s11 + x1 * y, s21 + x2 * y, s31 + x3 * y
-                    y = r2[i]
-                    s02, s12, s22, s32 = s02 + x0 * y, s12 + x1 * y, s22 + x2 * y, s32 + x3 * y
-                    y = r3[i]
-                    s03, s13, s23, s33 = s03 + x0 * y, s13 + x1 * y, s23 + x2 * y, s33 + x3 * y
+                s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zeros
+                s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = zeros
+                # fmt: off
+                for i in range(first, stop, _LANES):
+                    x0, x1 = load_whole(l0, i, _LANES), load_whole(l1, i, _LANES)
+                    x2, x3 = load_whole(l2, i, _LANES), load_whole(l3, i, _LANES)
+                    y = load_whole(r0, i, _LANES)
+                    s00, s10, s20, s30 = fused(x0, y, s00), fused(x1, y, s10), fused(x2, y, s20), fused(x3, y, s30)
+                    y = load_whole(r1, i, _LANES)
+                    s01, s11, s21, s31 = fused(x0, y, s01), fused(x1, y, s11), fused(x2, y, s21), fused(x3, y, s31)
+                    y = load_whole(r2, i, _LANES)
+                    s02, s12, s22, s32 = fused(x0, y, s02), fused(x1, y, s12), fused(x2, y, s22), fused(x3, y, s32)
+                    y = load_whole(r3, i, _LANES)
+                    s03, s13, s23, s33 = fused(x0, y, s03), fused(x1, y, s13), fused(x2, y, s23), fused(x3, y, s33)
+                # fmt: on
                 _add_four(out[a], b, s00, s01, s02, s03)
                 _add_four(out[a + 1], b, s10, s11, s12, s13)
                 _add_four(out[a + 2], b, s20, s21, s22, s23)
@@ -254,10 +244,10 @@ def gram_products(left, right, out):
 
 @helper
 def _add_four(row, b, s0, s1, s2, s3):
-    row[b] += s0
-    row[b + 1] += s1
-    row[b + 2] += s2
-    row[b + 3] += s3
+    row[b] += sum_of_lanes(s0)
+    row[b + 1] += sum_of_lanes(s1)
+    row[b + 2] += sum_of_lanes(s2)
+    row[b + 3] += sum_of_lanes(s3)
 
 
 @kernel
@@ -265,13 +255,10 @@ def dense_products(values, slopes, out):
     """Set out (m, k) to the products of columns, rows of values (m, n), with slopes (k, n)."""
     for j in range(len(values)):
         for r in range(len(slopes)):
-            total = 0.0
-            for i in range(values.shape[1]):
-                total += np.float64(values[j, i]) * slopes[r, i]
-            out[j, r] = total
+            out[j, r] = dot(values[j], slopes[r])
 
 
-@elementwise
+@kernel
 def copy_products(kept, places, gram, own):
     """Copy the products of columns, whose places in `kept` and in `gram`, both (m, parts, m), are given."""
     for a in range(len(own)):
@@ -281,13 +268,13 @@ def copy_products(kept, places, gram, own):
                 target[own[b]] = source[places[b]]
 
 
-@elementwise_helper
+@helper
 def _add(by, row, out):
     for q in range(len(out)):
         out[q] += by * np.float64(row[q])
 
 
-@elementwise_helper
+@helper
 def _move(gram, j, d, slopes):
     """Change the gradients (k, m) of the model as block j changes by d."""
     k, parts, place = len(d), gram.shape[1], 0
@@ -307,7 +294,7 @@ def _move(gram, j, d, slopes):
                 place += 1
 
 
-@elementwise_helper
+@helper
 def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, target, new, tolerance):
     """Set u to the minimum of the model plus the penalty over one block, from w; return its first move."""
     k, first = len(w), 0.0
@@ -332,7 +319,7 @@ def _minimise_block(slopes, j, block, curvature, penalty, alpha, rho, w, u, targ
     return first
 
 
-@elementwise_helper
+@helper
 def _pulled(pull, d, out, shift):
     """Set `out` to the change of the intercept by that of a block, and add it to `shift`."""
     for r in range(len(d)):
@@ -342,7 +329,7 @@ def _pulled(pull, d, out, shift):
         shift[r] += out[r]
 
 
-@elementwise_helper
+@helper
 def _add_change(gram, pull, d, shift, slopes, change):
     """Add what a change d (n, k) of all blocks does to the intercept and to the gradients of the model."""
     for j in range(len(d)):
@@ -353,7 +340,7 @@ def _add_change(gram, pull, d, shift, slopes, change):
                 _move(gram, len(gram) - 1, change, slopes)
 
 
-@elementwise
+@kernel
 def gram_descent(gram, blocks, longest, pull, penalty, alpha, rho, w, shift, slopes, tolerance, most):
     """Minimise the model plus the penalty by blocks, in turn; return whether none would move by more than `tolerance`.
 

@@ -15,20 +15,19 @@ from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
-    column_of,
-    places,
     row_arrays,
     row_axpy,
     row_scores,
     row_span,
     row_weight,
+    single_axpy,
     single_score,
-    value_of,
+    square_norm,
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
 from distls.workers.losses.shared_parts import has_single_step, single_dual_step
-from distls.workers.simd.vectors import padded
+from distls.workers.simd.vectors import fused, padded
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _SPARSE = 4  # outputs are updated one by one if fewer than one in this many have moved
@@ -59,31 +58,14 @@ _T = Totals()
 
 
 @helper
-def square_norm(rows, i):
-    """Square of the l2 norm of row `i`."""
-    total, (start, stop) = 0.0, places(rows, i)
-    for p in range(start, stop):
-        # float64: the square of a float32 value may underflow, and q with it.
-        x = np.float64(value_of(rows, i, p))
-        total += x * x
-    return total
-
-
-@helper
-def _add_single(rows, i, step, w):
-    start, stop = places(rows, i)
-    for p in range(start, stop):
-        w[column_of(rows, p)] += step * w.dtype.type(value_of(rows, i, p))
-
-
-@helper
 def _add_moved(indices, data, start, stop, factor, d, w):
     """Add ``factor * x (x) d`` to w, output by output where d is not zero."""
     for c in range(len(d)):
         if d[c] != 0.0:
             step = w.dtype.type(factor) * d[c]
             for p in range(start, stop):
-                w[np.intp(indices[p]), c] += step * w.dtype.type(data[p])
+                j = np.intp(indices[p])
+                w[j, c] = fused(step, w.dtype.type(data[p]), w[j, c])
 
 
 @helper
@@ -218,7 +200,7 @@ def ascend_rows(rows, y, weight, order, w, u, b, duals, up, down, totals, settin
         rows_moved += 1
         _add_changes(duals, i, d, s, settings.intercept_square * step, up, down, b)
         if single:
-            _add_single(rows, i, kind(step) * d[0], every)
+            single_axpy(rows, i, kind(step) * d[0], every)
         else:
             _add_to_weights(indices, data, start, stop, step, d, moved, settings.l1, u, w)
     _add_totals(totals, loss_sum, before_sum, after_sum, errors, rows_moved, gap_sum)

@@ -11,17 +11,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, helper, kernel
-from distls.workers.dual_ascent.ascent_kernels import square_norm
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_span,
     row_weight,
+    square_norm,
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
-from distls.workers.simd.vectors import F64_PER_VECTOR, lanes_below, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import (
+    F64_PER_VECTOR,
+    fused,
+    lanes_below,
+    load,
+    select,
+    splat,
+    store,
+    sum_of_lanes,
+)
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _AHEAD = 8  # non-zeros between prefetch and use of their weights
@@ -41,8 +50,8 @@ class ClassSettings(NamedTuple):
     loss: Loss  # with a `dual_margin_step`
 
 
-# `row_scores` adds up in an order that depends on the number of classes; these do not, and `elementwise` keeps it so.
-@elementwise_helper
+# `row_scores` adds up in an order that depends on the number of classes; these do not.
+@helper
 def _scores(indices, data, start, stop, w, flat, z):
     """Set ``z = W^T x``, adding up non-zero after non-zero; `flat` is w in one dimension."""
     # Unsigned indices: numba would add the length to negative ones, at every access.
@@ -56,26 +65,27 @@ def _scores(indices, data, start, stop, w, flat, z):
             prefetch_element(flat, np.intp(ahead * k + v))
         x, j = w.dtype.type(data[p]), np.uintp(indices[p])
         for c in range(k):
-            z[c] += x * w[j, c]
+            z[c] = fused(x, w[j, c], z[c])
 
 
-@elementwise_helper
+@helper
 def _add(indices, data, start, stop, d, w):
     """Add ``x (x) d`` to w."""
     for p in range(np.uintp(start), np.uintp(stop)):
         x, j = w.dtype.type(data[p]), np.uintp(indices[p])
         for c in range(np.uintp(len(d))):
-            w[j, c] += x * d[c]
+            w[j, c] = fused(x, d[c], w[j, c])
 
 
-@elementwise_helper
+@helper
 def _add_moved(indices, data, start, stop, d, w):
     """Add ``x (x) d`` to w, class by class where d is not zero; the same bits as `_add`."""
     # The same products in the same order per weight: the choice between both changes no bit.
     for c in range(len(d)):
         if d[c] != 0.0:
             for p in range(start, stop):
-                w[np.intp(indices[p]), c] += d[c] * w.dtype.type(data[p])
+                j = np.intp(indices[p])
+                w[j, c] = fused(w.dtype.type(data[p]), d[c], w[j, c])
 
 
 @helper

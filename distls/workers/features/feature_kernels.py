@@ -2,7 +2,7 @@
 
 The cosines are random Fourier features (Rahimi and Recht 2007).
 
-All kernels are `elementwise`: a value does not depend on its place in an array, because sums are not reordered.
+A value does not depend on its place in an array.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 
-from distls.workers.compilation.jit import elementwise
+from distls.workers.compilation.jit import kernel
+from distls.workers.simd.vectors import fused
 
 
 def _coefficients(function, degree, low, high):
@@ -35,7 +36,7 @@ _MOST = np.float32(126.0)
 _BIAS, _SHIFT = np.int32(127), np.int32(23)
 
 
-@elementwise
+@kernel
 def cosines(turns, offsets):
     """Set ``turns = sqrt(2) cos(2 pi (turns + offsets))``, float32, the first m columns of (n, any) and (m,)."""
     # a turn's fraction r in [-1/2, 1/2] is exact, and s = 1/4 - |r| up to its last bit; cos(2 pi r) is sin(2 pi s),
@@ -45,10 +46,11 @@ def cosines(turns, offsets):
             t = turns[i, j] + offsets[j]
             s = _QUARTER - abs(t - ((t + _ROUND) - _ROUND))
             q = s * s
-            turns[i, j] = s * (_SINE[0] + q * (_SINE[1] + q * (_SINE[2] + q * (_SINE[3] + q * _SINE[4]))))
+            high = fused(q, fused(q, _SINE[4], _SINE[3]), _SINE[2])
+            turns[i, j] = s * fused(q, fused(q, high, _SINE[1]), _SINE[0])
 
 
-@elementwise
+@kernel
 def logits(z, offsets):
     """Set ``z = 2 / (1 + exp(-(z + offsets))) - 1``, float32, the first m columns of (n, any) and (m,)."""
     for i in range(z.shape[0]):
@@ -59,14 +61,14 @@ def logits(z, offsets):
             t = -_MOST if t < -_MOST else t
             whole = (t + _ROUND) - _ROUND
             f = t - whole
-            p = _EXP2[4] + f * (_EXP2[5] + f * _EXP2[6])
-            p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * (_EXP2[3] + f * p)))
+            p = fused(f, fused(f, _EXP2[6], _EXP2[5]), _EXP2[4])
+            p = fused(f, fused(f, fused(f, fused(f, p, _EXP2[3]), _EXP2[2]), _EXP2[1]), _EXP2[0])
             # 2^whole, by writing the exponent's bits
             e = p * np.int32((np.int32(whole) + _BIAS) << _SHIFT).view(np.float32)
             z[i, j] = (_ONE - e) / (_ONE + e)
 
 
-@elementwise
+@kernel
 def times_shifted(product, z, offsets):
     """Set ``product *= z + offsets``, the first m columns of (n, any), (n, m) and (m,)."""
     for i in range(z.shape[0]):
@@ -74,7 +76,7 @@ def times_shifted(product, z, offsets):
             product[i, j] *= z[i, j] + offsets[j]
 
 
-@elementwise
+@kernel
 def cut_patches(images, side, out):
     """Set `out` to all patches of images, side by side, then row by row, then image by image.
 
@@ -95,7 +97,7 @@ def cut_patches(images, side, out):
                 p += 1
 
 
-@elementwise
+@kernel
 def normalise_patches(patches, eps):
     """Make the mean of each patch (n, p) zero and its variance one, as far as it exceeds `eps`."""
     for i in range(patches.shape[0]):
@@ -112,7 +114,7 @@ def normalise_patches(patches, eps):
             patches[i, j] = (patches[i, j] - mean) * scale
 
 
-@elementwise
+@kernel
 def pool_two_sided(responses, offsets, threshold, cells, weights, out):
     """Set `out` to the weighted sums of ``max(r - threshold, 0)`` and ``max(-r - threshold, 0)`` over regions.
 
@@ -131,7 +133,7 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
                 out[i, a, 1, j] += w * max(-r - threshold, zero)
 
 
-@elementwise
+@kernel
 def pool_absolute(responses, offsets, threshold, cells, weights, out):
     """Set `out` (n, n_cells, n_filters) to the weighted sums of ``max(|r| - threshold, 0)``; see `pool_two_sided`."""
     zero = threshold - threshold

@@ -1,4 +1,4 @@
-"""Some columns of sparse rows."""
+"""Some columns of sparse rows, and rows of sparse columns."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 import numpy as np
@@ -57,3 +57,26 @@ def _select(indptr, source, values, place, out_indptr, indices, data):
                 indices[q] = at
                 data[q] = values[p]
                 q += 1
+
+
+@kernel
+def count_by_row(indices, shift, out):
+    """Add to out[i + 1] the non-zeros of every 2^shift-th row i, from those of columns."""
+    skipped = (1 << shift) - 1
+    for p in range(len(indices)):
+        i = np.intp(indices[p])
+        if not i & skipped:
+            out[(i >> shift) + 1] += 1
+
+
+@kernel
+def fill_by_row(indptr, indices, data, shift, places, to_indices, to_data):
+    """Put the non-zeros of columns into these rows, whose next `places` are moved on."""
+    skipped = (1 << shift) - 1
+    for j in range(len(indptr) - 1):
+        for p in range(np.uintp(indptr[j]), np.uintp(indptr[j + 1])):
+            i = np.intp(indices[p])
+            if not i & skipped:
+                at = places[i >> shift]
+                to_indices[at], to_data[at] = j, data[p]
+                places[i >> shift] = at + 1

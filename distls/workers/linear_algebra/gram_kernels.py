@@ -6,7 +6,7 @@ The upper triangle of a matrix of order m is kept row by row: (a, b) is at ``a m
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise, kernel
+from distls.workers.compilation.jit import kernel
 
 
 @kernel
@@ -59,7 +59,7 @@ def add_upper(block, first, m, gram):
             row[j] += own[j]
 
 
-@elementwise
+@kernel
 def fill_dense(indptr, indices, data, first, out):
     """Set `out` (n, n_features) to the sparse rows from `first` on."""
     out[:] = 0

@@ -17,10 +17,8 @@ from numba import types
 from numba.core import cgutils, errors
 from numba.extending import intrinsic
 
-from distls.workers.compilation.jit import FASTMATH
 from distls.workers.simd.vector_builder import INT64, VectorBuilder, prefetch_address
 
-_FAST = sorted(FASTMATH)
 _VECTOR_BYTES = 32  # 64 read as fast, but stores across cache lines, most of them, took 1.6 times as long
 _GROUP = 8  # vectors that are summed in registers in one traversal of the row
 _PAIRED = 2  # up to so many vectors are summed in two chains
@@ -54,9 +52,8 @@ class _Group(VectorBuilder):
         self.store(value, self.at(data, row, v), self.masks[v])
 
     def multiply_add(self, a: Any, x: Any, y: Any) -> Any:
-        """Return ``a * x + y``."""
-        # May be fused, and has the same bits in every lane and for any number of vectors.
-        return self.builder.fadd(self.builder.fmul(a, x, flags=_FAST), y, flags=_FAST)
+        """Return ``a * x + y``, rounded once."""
+        return self.call("fma", a, x, y)
 
 
 class _Walk:
@@ -158,7 +155,7 @@ def _sum_builder(chains_of: Callable[[int], int], add: Callable[..., Any], *, on
             total = builder.load(sums[0][v])
             # Chains are added in their order: part of the promise of equal bits.
             for chain in sums[1:]:
-                total = builder.fadd(total, builder.load(chain[v]), flags=_FAST)
+                total = builder.fadd(total, builder.load(chain[v]))
             group.store_at(total, walk.values, INT64(0), v)
 
     return _in_groups(build_group)
@@ -186,11 +183,7 @@ def most_paired(dtype: Any) -> int:
 @intrinsic
 def rows_add(_context, indices, data, start, stop, w, total):
     """Add ``data[p] * w[indices[p]]`` to `total` (k,), one p after the other, each as `row_add` would."""
-
-    def add(group, value, x, old):
-        return group.rounded(group.multiply_add(value, x, old))  # else sums may be taken together
-
-    return _of_row(indices, data, w, total), _sum_builder(lambda _: 1, add, onto=True)
+    return _of_row(indices, data, w, total), _sum_builder(lambda _: 1, _Group.multiply_add, onto=True)
 
 
 @intrinsic
@@ -198,7 +191,7 @@ def rows_add_pairs(_context, indices, data, start, stop, w, total):
     """Do the same, each as `row_add_pairs` would."""
 
     def add(group, value, x, old):
-        return group.rounded(group.builder.fadd(old, group.rounded(group.builder.fmul(value, x))))
+        return group.builder.fadd(old, group.builder.fmul(value, x))
 
     return _of_row(indices, data, w, total), _sum_builder(lambda _: 1, add, onto=True)
 
@@ -209,7 +202,7 @@ def _add_builder(*, apart: bool) -> Any:
     def build_group(builder, walk, group, factor):
         by, zero, each = group.splat(factor), ir.Constant(group.type, None), range(len(group.masks))
         values = [group.load_at(walk.values, INT64(0), v) for v in each]
-        steps = [group.rounded(builder.fmul(by, value)) for value in values]
+        steps = [builder.fmul(by, value) for value in values]
         # An inactive output must keep its bits: adding zero would turn -0 into 0.
         moved = [builder.fcmp_unordered("!=", step, zero) for step in steps]  # true of a NaN
         with cgutils.for_range_slice(builder, walk.start, walk.stop, INT64(1)) as (p, _):
@@ -217,8 +210,8 @@ def _add_builder(*, apart: bool) -> Any:
             old = [group.load_at(walk.w, column, v) for v in each]
             for v, step in enumerate(steps):
                 if apart:
-                    product = group.rounded(builder.fmul(value, step))
-                    total = builder.select(moved[v], builder.fadd(old[v], product), old[v])
+                    total = builder.fadd(old[v], builder.fmul(value, step))
+                    total = builder.select(moved[v], total, old[v])
                 else:
                     total = group.multiply_add(value, step, old[v])
                 group.store_at(total, walk.w, column, v)

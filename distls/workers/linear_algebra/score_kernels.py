@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.row_vectors import row_add, row_dot
+from distls.workers.simd.vectors import fused, gathered, like, load_as, splat_lanes, sum_of_lanes
 
 Floats = NDArray[np.floating[Any]]
+
+# Sums of products in which a score adds up; lanes of each of two vectors, where one would be AVX-512's longest.
+_SUMS, _LANES = 8, 4
 
 
 def row_arrays(rows):
@@ -90,15 +94,55 @@ def _places(rows, i):
     return lambda rows, i: (np.uintp(0), np.uintp(rows.values.shape[1]))
 
 
-@helper
 def single_score(rows, i, w):
-    """Return the score of row i in the only output, w (n_features,); a dense row is read in place."""
-    # Float32 scores are sums in float32: as exact as the weights are.
-    total = w.dtype.type(0.0)
+    """Return the score of row i in the only output, w (n_features,); a dense row is read in place (kernels only)."""
+
+
+@overload(single_score, inline="always")
+def _single_score(rows, i, w):
+    if is_csr(rows):
+        return lambda rows, i, w: _dot_one(rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1], w)
+    return lambda rows, i, w: _dense_dot(rows.values[i], w, 0, len(w), w.dtype.type(0.0))
+
+
+@helper
+def single_axpy(rows, i, step, w):
+    """Add ``step * x_i`` to the weights of the only output, w (n_features,), likewise."""
     start, stop = places(rows, i)
     for p in range(start, stop):
-        total += w.dtype.type(value_of(rows, i, p)) * w[column_of(rows, p)]
-    return total
+        j = column_of(rows, p)
+        w[j] = fused(step, w.dtype.type(value_of(rows, i, p)), w[j])
+
+
+def square_norm(rows, i):
+    """Square of the l2 norm of row `i`, float64: the square of a float32 value may underflow (kernels only)."""
+
+
+@overload(square_norm, inline="always")
+def _square_norm(rows, i):
+    if is_csr(rows):
+        return lambda rows, i: _dense_dot(rows.data, rows.data, rows.indptr[i], rows.indptr[i + 1], 0.0)
+    return lambda rows, i: _dense_dot(rows.values[i], rows.values[i], 0, rows.values.shape[1], 0.0)
+
+
+@helper
+def _dense_dot(a, b, start, stop, zero):
+    """Return the sum of products in the type of `zero`."""
+    even, whole = splat_lanes(zero, _LANES), start + (stop - start) // _SUMS * _SUMS
+    odd, last = even, zero
+    for p in range(start, whole, _SUMS):
+        q = p + _LANES
+        even = fused(load_as(a, p, 0, even), load_as(b, p, 0, even), even)
+        odd = fused(load_as(a, q, 0, odd), load_as(b, q, 0, odd), odd)
+    if start < whole < stop:
+        # The last ones again have numbers of those before, as zeros: a loop over the rest would wait at each.
+        p, q, seen = stop - _SUMS, stop - _LANES, whole - stop + _SUMS
+        even = fused(load_as(a, p, seen, even), load_as(b, p, seen, even), even)
+        odd = fused(load_as(a, q, seen - _LANES, odd), load_as(b, q, seen - _LANES, odd), odd)
+    else:
+        for p in range(np.uintp(whole), np.uintp(stop)):  # unsigned: see `places`
+            last = fused(like(zero, a[p]), like(zero, b[p]), last)
+    return last + sum_of_lanes(even + odd)
 
 
 @helper
@@ -112,10 +156,27 @@ def row_scores(indices, data, start, stop, w, z):
 
 @helper
 def _dot_one(indices, data, start, stop, w):
-    total = w.dtype.type(0.0)
-    for p in range(np.uintp(start), np.uintp(stop)):  # unsigned: see `places`
-        total += w.dtype.type(data[p]) * w[np.intp(indices[p]), 0]
-    return total
+    # Float32 scores are sums in float32: as exact as the weights are. Summed as in `_dense_dot`.
+    last = w.dtype.type(0.0)
+    sums, whole = splat_lanes(last, _SUMS), start + (stop - start) // _SUMS * _SUMS
+    for p in range(start, whole, _SUMS):
+        sums = fused(load_as(data, p, 0, sums), gathered(w, indices, p, sums), sums)
+    if start < whole < stop:
+        p, seen = stop - _SUMS, whole - stop + _SUMS
+        sums = fused(load_as(data, p, seen, sums), gathered(w, indices, p, sums), sums)
+    else:
+        for p in range(np.uintp(whole), np.uintp(stop)):
+            last = fused(w.dtype.type(data[p]), _only(w, np.intp(indices[p])), last)
+    return last + sum_of_lanes(sums)
+
+
+def _only(w, j):
+    """Return the only weight of feature j."""
+
+
+@overload(_only, inline="always")
+def _only_overload(w, j):
+    return (lambda w, j: w[j]) if w.ndim == 1 else (lambda w, j: w[j, 0])
 
 
 @helper
@@ -125,7 +186,8 @@ def row_axpy(indices, data, start, stop, factor, g, w):
         # One output: a single product a row, no vectors.
         step = w.dtype.type(factor) * g[0]
         for p in range(np.uintp(start), np.uintp(stop)):
-            w[np.intp(indices[p]), 0] += step * w.dtype.type(data[p])
+            j = np.intp(indices[p])
+            w[j, 0] = fused(step, w.dtype.type(data[p]), w[j, 0])
     else:
         row_add(indices, data, start, stop, w, g, w.dtype.type(factor))
 

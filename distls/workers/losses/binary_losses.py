@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.compilation.jit import helper
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -26,7 +26,7 @@ from distls.workers.losses.row_functions import (
 )
 from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
-from distls.workers.simd.vectors import select
+from distls.workers.simd.vectors import fused, select
 
 Array = NDArray[np.float64]
 
@@ -246,7 +246,7 @@ class BinaryPerceptron(SingleOutput):
 # ---------------------------------------------------------------- kernels: value and derivatives of a score, or vectors
 
 
-@elementwise_helper
+@helper
 def _log(t, z):
     m = t * z
     # From the smaller exponential, for either sign of m.
@@ -255,39 +255,39 @@ def _log(t, z):
     return log_of_normal(1.0 + small) - select(m > 0.0, 0.0, m), -t * share, share * (1.0 - share)
 
 
-@elementwise_helper
+@helper
 def _hinge(t, z):
     short = 1.0 - t * z
     return (0.0, 0.0, 0.0) if short <= 0.0 else (short, -t, 0.0)
 
 
-@elementwise_helper
+@helper
 def _squared_hinge(t, z):
     short = 1.0 - t * z
     met = short <= 0.0
     return select(met, 0.0, short * short), select(met, 0.0, -2.0 * t * short), select(met, 0.0, 2.0)
 
 
-@elementwise_helper
+@helper
 def _squared(t, z):
     # From -1 or 1, not from an indicator: zero scores are then in the middle.
     return 0.5 * (z - t) * (z - t), z - t, 1.0
 
 
-@elementwise_helper
+@helper
 def _share(t, z):
     residual = z - (1.0 if t > 0.0 else 0.0)
     return 0.5 * residual * residual, residual, 1.0
 
 
-@elementwise_helper
+@helper
 def _log_of_share(t, z):
     # Of the row's own class.
     share = z if t > 0.0 else 1.0 - z
     return (np.inf if share <= 0.0 else -np.log(share)), 0.0, 0.0
 
 
-@elementwise_helper
+@helper
 def _perceptron(t, z):
     # At zero a row of the first class is right, and one of the second is not.
     wrong = z <= 0.0 if t > 0.0 else not z <= 0.0
@@ -312,7 +312,7 @@ def _register_rows(loss: type[Loss], of_score: Any) -> None:
 def _register_columns(loss: type[Loss], of_score: Any) -> None:
     """Register the same for the non-zeros of block coordinate descent."""
 
-    @elementwise_helper
+    @helper
     def of_row(z, y, i):
         # float64, whatever the type of the scores: derivatives are sums over many rows
         return of_score(1.0 if y[i] == 1 else -1.0, np.float64(z[i, 0]))
@@ -371,14 +371,14 @@ def _unit_curvature(loss, g, h):
 @helper
 def _squared_hinge_step(m, q, b):
     # The minimiser of a quadratic, cut off at zero: the ray has no upper end.
-    new, short = (1.0 - m + q * b) / (0.5 + q), 1.0 - m
+    new, short = fused(b, q, 1.0 - m) * (1.0 / (0.5 + q)), 1.0 - m
     new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
     return new, short * short, (0.25 * b - 1.0) * b, (0.25 * new - 1.0) * new
 
 
 @helper
 def _squared_step(m, q, b):
-    new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
+    new, short = fused(b, q, 1.0 - m) * (1.0 / (1.0 + q)), 1.0 - m
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 
 

@@ -13,6 +13,7 @@ from distls.workers.losses.softmax import masses_of, set_masses
 from distls.workers.simd.class_sums import first_max
 from distls.workers.simd.vectors import (
     F64_PER_VECTOR,
+    fused,
     is_lane,
     lanes_below,
     load,
@@ -126,7 +127,7 @@ def _dual_step(z, y, i, q, a, d, work):
     # The minimiser over the simplex is the projection of old masses plus slacks over q.
     for first in range(0, k, F64_PER_VECTOR):
         short = load(z, first, 0.0) + select(is_lane(own - first), 0.0, 1.0)
-        store(load(masses, first, 0.0) + short / q, masses, first)
+        store(fused(short, 1.0 / q, load(masses, first, 0.0)), masses, first)
     _project(masses, k)
     moved = set_masses(masses, own, a, d)
     # The conjugate is minus the own dual, as stored.

@@ -3,7 +3,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinarySquaredHinge
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats
 from distls.workers.losses.row_functions import (
@@ -125,7 +125,7 @@ def _add_ranked_curvature(loss, z, i, y, factor, h, own, scratch):
         own[a] += factor * within_margin
 
 
-@elementwise_helper
+@helper
 def _add_pair(hessian, a, r, by):
     """Add the second derivatives of ``by / 2 (z_r - z_a + 1)^2`` to the lower triangle."""
     hessian[a, a] += by
@@ -165,7 +165,7 @@ def _change(loss, z, i, y, x, d, scratch):
     return slack_move(z, i, 1.0 - old, 1.0 - new, x, d)
 
 
-@elementwise_helper
+@helper
 def _move_ranked(z, i, labels, x, d, scratch):
     for r in range(z.shape[1]):
         # Old scores are kept, because every label compares all scores before and after.

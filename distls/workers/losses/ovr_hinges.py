@@ -26,7 +26,7 @@ from distls.workers.losses.shared_parts import (
 )
 from distls.workers.simd.class_sums import first_max, sum_of, sum_of_squares
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
-from distls.workers.simd.vectors import select
+from distls.workers.simd.vectors import fused, select
 
 
 class OvrHinge(Loss):
@@ -99,7 +99,8 @@ def _curvature(loss, g, h):
 @helper
 def _margin_step(m, q, b):
     # The unconstrained maximiser, then the box.
-    short, new = 1.0 - m, b + (1.0 - m) / q
+    # q is that of all outputs of a row, and one division serves them.
+    short, new = 1.0 - m, fused(1.0 - m, 1.0 / q, b)
     new = select(new < 0.0, 0.0, select(new > 1.0, 1.0, new))  # propagates a NaN
     return new, select(short < 0.0, 0.0, short), -b, -new
 
@@ -179,7 +180,7 @@ def _squared_curvature(loss, g, h):
 @helper
 def _squared_margin_step(m, q, b):
     # The minimiser of a quadratic, cut off at zero: the ray has no upper end.
-    new, short = (1.0 - m + q * b) / (1.0 + q), 1.0 - m
+    new, short = fused(b, q, 1.0 - m) * (1.0 / (1.0 + q)), 1.0 - m
     new, short = select(new < 0.0, 0.0, new), select(short < 0.0, 0.0, short)  # propagates a NaN
     return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
 

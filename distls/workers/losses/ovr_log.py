@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinaryLog
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
@@ -23,7 +23,16 @@ from distls.workers.losses.shared_parts import (
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
-from distls.workers.simd.vectors import any_of, select
+from distls.workers.simd.vectors import (
+    F64_PER_VECTOR,
+    any_of,
+    fused,
+    is_lane,
+    load,
+    select,
+    splat,
+    sum_of_lanes,
+)
 
 _FACTORS = 512  # of at most 2 each: their product does not overflow float64
 
@@ -105,33 +114,34 @@ row_curvature_of(BinaryLog)(logistic_curvature)
 
 
 @helper
-def _sum_of_positive(z, scale, start, stop):
-    """Return the sum of ``max(scale * z[c], 0)`` over start <= c < stop, float64."""
-    total = 0.0
-    for c in range(start, stop):
+def _sum_of_others(z, scale, y):
+    """Return the sum of ``max(scale * z[c], 0)`` over all classes but y, float64."""
+    total = splat(0.0)
+    for first in range(0, len(z), F64_PER_VECTOR):
         # float64: a float32 score is exact in it, and sums over classes keep their digits.
-        score = scale * np.float64(z[c])
-        total += 0.0 if score <= 0.0 else score  # unlike `max`, propagates a NaN
-    return total
+        score = scale * load(z, first, 0.0)
+        # unlike `max`, propagates a NaN
+        total = total + select(is_lane(y - first), 0.0, select(score <= 0.0, 0.0, score))
+    return sum_of_lanes(total)
 
 
 @helper
 def _sum_of_log1p(g):
     """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64."""
-    total = 0.0
-    for start in range(0, len(g), _FACTORS):  # one logarithm for a product of many factors
-        product = 1.0
-        for c in range(start, min(start + _FACTORS, len(g))):
-            product *= 1.0 + np.float64(g[c])
-        total += log_of_normal(product)
-    return total
+    total = splat(0.0)
+    for start in range(0, len(g), _FACTORS * F64_PER_VECTOR):  # one logarithm for a product of many factors
+        product = splat(1.0)
+        for first in range(start, min(start + _FACTORS * F64_PER_VECTOR, len(g)), F64_PER_VECTOR):
+            product = product * (1.0 + load(g, first, 0.0))
+        total = total + log_of_normal(product)
+    return sum_of_lanes(total)
 
 
 @row_gradient_of(OvrLog)
 def _row(z, scale, y, g):
     best = first_max(z)
     exp_of_minus_abs(z, scale, g)
-    value = _sum_of_positive(z, scale, 0, y) + _sum_of_positive(z, scale, y + 1, len(z)) + _sum_of_log1p(g)
+    value = _sum_of_others(z, scale, y) + _sum_of_log1p(g)
     # The own class counts with its sign turned.
     own = -scale * np.float64(z[y])
     value += 0.0 if own <= 0.0 else own
@@ -166,7 +176,7 @@ def _log_loss_row(z, scale, y, g):
     return value, y, best
 
 
-@elementwise_helper
+@helper
 def _raised_curvature(z, g, h):
     """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
     for c in range(len(g)):
@@ -212,29 +222,29 @@ def _margin_step(m, q, b):
         small = exp_of_negative(-abs(x))
     share = select(x > 0.0, small, 1.0) / (1.0 + small)
     for _ in range(_NEWTON_STEPS):
-        excess = x - m - q * (share - b)
-        far = abs(excess) > _NEAR * (1.0 + abs(x))
+        excess = fused(-q, share - b, x - m)
+        far = abs(excess) > fused(abs(x), _NEAR, _NEAR)
         if not any_of(far):
             break
         # those that are near stay: what becomes of an output does not depend on the others
         # The slope of h is at least one, so the step is bounded.
-        x = select(far, x - excess / (1.0 + q * share * (1.0 - share)), x)
+        x = select(far, x - excess / fused(q * share, 1.0 - share, 1.0), x)
         beyond = side * x < 0.0
         if any_of(beyond):
             x = select(beyond, 0.0, x)
         small = exp_of_negative(-abs(x))
         share = select(x > 0.0, small, 1.0) / (1.0 + small)
     # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
-    after = -log_of_normal(1.0 + small) - x * select(x > 0.0, share, share - 1.0)
+    after = fused(-x, select(x > 0.0, share, share - 1.0), -log_of_normal(1.0 + small))
     # the last step, by the derivatives at x: else duals would rest where the loop ends
     slope = share * (1.0 - share)
-    short = (x - m - q * (share - b)) / (1.0 + q * slope)
+    short = fused(-q, share - b, x - m) / fused(slope, q, 1.0)
     change = slope * short
     return (
         share + change,
         value,
-        b * log_own + (1.0 - b) * log_other,
-        after - x * change + 0.5 * change * short,
+        fused(b, log_own, (1.0 - b) * log_other),
+        fused(change, fused(short, 0.5, -x), after),
     )
 
 

@@ -8,7 +8,7 @@ import scipy
 from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise
+from distls.workers.compilation.jit import kernel
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import add_score_gradient, descent_factor, dual_step_of, row_loss
 from distls.workers.simd.class_sums import first_max
@@ -229,7 +229,7 @@ class SquaredSlack(Loss):
         return (1.0 - c) ** 2
 
 
-@elementwise
+@kernel
 def _label_gradient(z, y, loss, gradients, values):
     k = z.shape[1]
     width = padded(k)

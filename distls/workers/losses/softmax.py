@@ -5,7 +5,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinaryLog
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
 from distls.workers.losses.row_functions import (
@@ -240,7 +240,7 @@ def _dual_step(z, y, i, q, a, d, work):
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent
 
 
-@elementwise_helper
+@helper
 def _exponentials(z, i, scratch):
     """Set ``scratch = exp(z_i - max z_i)``; return the sum and the maximum."""
     row, top, total = z[i], splat(_NEVER), splat(0.0)
@@ -253,7 +253,7 @@ def _exponentials(z, i, scratch):
     return sum_of_lanes(total), highest
 
 
-@elementwise_helper
+@helper
 def _log_loss(z, i, y, scratch):
     total, highest = _exponentials(z, i, scratch)
     return _log_of_sum(total) + highest - np.float64(z[i, y])

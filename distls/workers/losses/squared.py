@@ -23,7 +23,16 @@ from distls.workers.losses.row_functions import (
     score_change_of,
 )
 from distls.workers.simd.class_sums import first_max, sum_of_squares
-from distls.workers.simd.vectors import F64_PER_VECTOR, is_lane, load, select, splat, store, sum_of_lanes
+from distls.workers.simd.vectors import (
+    F64_PER_VECTOR,
+    fused,
+    is_lane,
+    load,
+    select,
+    splat,
+    store,
+    sum_of_lanes,
+)
 
 
 class Squared(Loss):
@@ -141,7 +150,7 @@ def _dual_step(z, y, i, q, a, d, work):
         target, old = _targets(y, i, first), load(a, first, 0.0)
         residual = target - load(z, first, 0.0)
         # The maximiser of a quadratic in closed form.
-        new = store((residual + q * old) / (1.0 + q), a, first)
+        new = store(fused(old, q, residual) * (1.0 / (1.0 + q)), a, first)
         moved = moved + select(store(new - old, d, first) != 0.0, 1.0, 0.0)
         value = value + 0.5 * residual * residual
         before = before + (0.5 * old - target) * old

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import helper
 from distls.workers.penalties.penalty import Array, Penalty, least_constants
 from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
@@ -245,7 +245,7 @@ def _largest_value(w, rho):
     return largest
 
 
-@elementwise_helper
+@helper
 def _height(v, mu):
     """Return the height above which sizes sum to `mu`: it rises as those below are left out (Michelot 1986)."""
     height, counted = -1.0, len(v) + 1

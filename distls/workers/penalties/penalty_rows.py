@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import helper
 from distls.workers.penalties.penalty import Penalty
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ def row_prox_of(penalty: type[Penalty]) -> Callable[[F], F]:
 
 def _registrar(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
     def register(function: F) -> F:
-        table[penalty] = elementwise_helper(function)  # sums keep the order they are written in
+        table[penalty] = helper(function)
         return table[penalty]
 
     return register
@@ -46,7 +46,7 @@ def row_function(penalty: type[Penalty], name: str) -> Any:
 # ---------------------------------------------------------------- shared parts
 
 
-@elementwise_helper
+@helper
 def sum_of_squares(w):
     """Return ``sum_r w_r^2``."""
     total = 0.0
@@ -55,7 +55,7 @@ def sum_of_squares(w):
     return total
 
 
-@elementwise_helper
+@helper
 def sum_of_absolutes(w):
     """Return ``sum_r |w_r|``."""
     total = 0.0
@@ -64,7 +64,7 @@ def sum_of_absolutes(w):
     return total
 
 
-@elementwise_helper
+@helper
 def soft_threshold(v, mu, out):
     """Set `out` to v less `mu` towards zero."""
     for r in range(len(v)):
@@ -73,14 +73,14 @@ def soft_threshold(v, mu, out):
         out[r] = math.copysign(0.0 if size <= 0.0 else size, v[r])
 
 
-@elementwise_helper
+@helper
 def scale(v, factor, out):
     """Set ``out = factor * v``."""
     for r in range(len(v)):
         out[r] = factor * v[r]
 
 
-@elementwise_helper
+@helper
 def shorten(v, mu, out):
     """Set `out` to v shortened by `mu` (Eq. 4 of the paper of block coordinate descent)."""
     norm = math.sqrt(sum_of_squares(v))

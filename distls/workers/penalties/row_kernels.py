@@ -6,7 +6,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.penalties.penalties import NUMBERED
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_function
@@ -32,14 +32,14 @@ def _by_number(name: str) -> Any:
     """Return the helper of a number and its arguments that calls the function `name` of that numbered penalty."""
     # A chain of branches, since numba cannot index functions of different code.
     *others, last = [row_function(type(penalty), name) for penalty in NUMBERED]
-    chosen = elementwise_helper(lambda number, *args: last(*args))
+    chosen = helper(lambda number, *args: last(*args))
     for number, function in reversed(list(enumerate(others))):
         chosen = _branch(number, function, chosen)
     return chosen
 
 
 def _branch(place: int, function: Any, others: Any) -> Any:
-    @elementwise_helper
+    @helper
     def branch(number, *args):
         if number == place:
             return function(*args)
@@ -70,7 +70,7 @@ def _row_prox_overload(penalty, v, mu, rho, out):
     return lambda penalty, v, mu, rho, out: function(v, mu, rho, out)
 
 
-@elementwise
+@kernel
 def prox_rows(penalty, v, mu, rho, out):
     """Set `out` to argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row; `penalty` is a `kernel_argument`."""
     for j in range(len(v)):

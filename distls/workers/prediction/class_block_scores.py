@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.storage.model.sparse_blocks import ClassBlock, ClassBlocks
 from distls.storage.rows import CsrRows, Rows, n_rows_of
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.losses.targets import slice_rows
 
 # Bytes of the scores of a batch: every batch reads all blocks, so it should have many rows.
@@ -189,7 +189,7 @@ def _by_tiles(indptr: Any, numbers: Any, x: Any, n: int, height: int) -> Any:
     return starts, features, rows, values
 
 
-@inlined
+@helper
 def _sum_tile(entries: Any, block: Any, t: int, total: Any) -> None:
     """Set total[i, c] to ``sum_j x_ij w_jc`` for the rows i of tile t and all classes c of the block."""
     starts, classes, weights, slots, table = block
@@ -239,8 +239,7 @@ def _keep_best(
         own, least, n_better, n_sound = total[i % height], best[i, last], 0, 0
         for c in range(len(own)):
             own[c] += intercept[first + c]
-            # not np.isfinite, a difference of equals, which is zero where sums may be reordered
-            n_sound += abs(own[c]) < np.inf
+            n_sound += np.isfinite(own[c])
             n_better += own[c] > least
         if n_sound < len(own):
             return False

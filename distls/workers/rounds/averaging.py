@@ -2,6 +2,7 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from distls.workers.compilation.jit import kernel
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, store, sum_of_lanes
 
 
 @kernel
@@ -10,14 +11,13 @@ def merge_mean(left, right, share):
 
     With share = n_right / (n_left + n_right) this is the weighted mean of the two, computed in float64.
     """
-    # two loops: a sum in a loop that also writes would depend on the arrays' addresses (see `simd.class_sums`)
-    total = 0.0
-    for i in range(len(left)):
-        difference = float(right[i]) - float(left[i])
-        total += difference * difference
-    for i in range(len(left)):
-        left[i] = left[i] + (float(right[i]) - float(left[i])) * share
-    return total
+    total = splat(0.0)
+    for first in range(0, len(left), F64_PER_VECTOR):
+        old = load(left, first, 0.0)
+        difference = load(right, first, 0.0) - old
+        total = fused(difference, difference, total)
+        store(old + difference * share, left, first)
+    return sum_of_lanes(total)
 
 
 @kernel

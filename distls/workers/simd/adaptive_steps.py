@@ -10,9 +10,9 @@ outputs. Lanes without a model are idle.
 from numba import types
 from numba.extending import overload
 
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import helper
 from distls.workers.simd.exp_log import LOG2_E, exp2_in_float32, exp_of_negative
-from distls.workers.simd.vectors import any_of, like, load_whole, root_of, select, store_whole
+from distls.workers.simd.vectors import any_of, fused, like, load_whole, root_of, select, store_whole
 
 MODELS_PER_LINE = 16
 SQUARES, FACTORS, WEIGHTS = 0, 1, 2  # places in a line, the last that of the first output
@@ -20,7 +20,7 @@ TINY = 1e-18  # avoids 0/0, far below the root of any sum of squares that matter
 SMALLEST_FACTOR = 1e-4  # smaller ones are folded into the weights, which grow as factors shrink
 
 
-@elementwise_helper
+@helper
 def _root(square):
     return root_of(square) + like(square, TINY)
 
@@ -36,7 +36,7 @@ def _exp_overload(x):
     return (lambda x: exp2_in_float32(LOG2_E * x)) if single else (lambda x: exp_of_negative(x))
 
 
-@elementwise_helper
+@helper
 def decayed(factor, missed, rate, squares):
     """Return ``factor exp(-missed rate / sqrt(squares))``: what a feature's weights are to be multiplied by."""
     step = missed * rate / _root(squares)
@@ -44,14 +44,13 @@ def decayed(factor, missed, rate, squares):
     return factor * _exp(-select(squares > 0.0, step, like(step, 0.0)))
 
 
-@elementwise_helper
+@helper
 def added_square(squares, square, x):
     """Return ``squares + square x^2``."""
-    # Operands in this order on numbers and vectors: the compiler then fuses both alike.
     return square * x * x + squares
 
 
-@elementwise_helper
+@helper
 def step_by(eta, x, squares, factor):
     """Return ``eta x / (sqrt(squares) factor)``."""
     return eta * x / (_root(squares) * factor)
@@ -60,28 +59,28 @@ def step_by(eta, x, squares, factor):
 # ---------------------------------------------------------------- lines
 
 
-@elementwise_helper
+@helper
 def _models(numbers):
-    return load_whole(numbers, MODELS_PER_LINE)
+    return load_whole(numbers, 0, MODELS_PER_LINE)
 
 
-@elementwise_helper
+@helper
 def decay_line(line, missed, rates):
     """Apply `decayed` to the factors of a feature; return whether one is now below `SMALLEST_FACTOR`."""
     factors = decayed(_models(line[FACTORS]), missed, _models(rates), _models(line[SQUARES]))
     return any_of(store_whole(factors, line[FACTORS]) < SMALLEST_FACTOR)
 
 
-@elementwise_helper
+@helper
 def add_line_scores(line, x, sums):
     """Add the scores of a non-zero x to sums (k, MODELS_PER_LINE)."""
-    # Factors multiply the value once, not every output's weight.
+    # Factors multiply the value once, not every output's weight; fused as `row_scores` and `row_axpy` are.
     value = x * _models(line[FACTORS])
     for c in range(len(sums)):
-        store_whole(value * _models(line[WEIGHTS + c]) + _models(sums[c]), sums[c])
+        store_whole(fused(value, _models(line[WEIGHTS + c]), _models(sums[c])), sums[c])
 
 
-@elementwise_helper
+@helper
 def move_line(line, x, squares, etas, gradients):
     """Do the steps of a non-zero x, with `added_square` and `step_by`; gradients (k, MODELS_PER_LINE)."""
     # The stored sum is read back, as the scalar kernel does.
@@ -89,4 +88,4 @@ def move_line(line, x, squares, etas, gradients):
     step = step_by(_models(etas), x, total, _models(line[FACTORS]))
     for c in range(len(gradients)):
         weights = line[WEIGHTS + c]
-        store_whole(_models(weights) - step * _models(gradients[c]), weights)
+        store_whole(fused(-step, _models(gradients[c]), _models(weights)), weights)

@@ -1,7 +1,6 @@
 """Sums and maxima over one row's classes, and an exp that vectorises: building blocks of row functions.
 
-The order of summation never changes. LLVM would compile a loop that also writes g in two versions, vectorised or not,
-and choose by the distance of the arrays in memory: the same numbers with other last bits.
+The order of summation never changes, and is that of vectors: LLVM may not choose another.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -11,7 +10,7 @@ from numba.extending import overload
 
 from distls.workers.compilation.jit import helper
 from distls.workers.simd.exp_log import LOG2_E, SMALLEST_FLOAT32_POWER, exp2_in_float32, exp_of_negative
-from distls.workers.simd.vectors import F64_PER_VECTOR, load, store
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, store, sum_of_lanes
 
 
 @helper
@@ -27,21 +26,22 @@ def first_max(z):
 
 @helper
 def sum_of(g):
-    """Return the sum of g, in its own type."""
-    total = g.dtype.type(0.0)
-    for c in range(len(g)):
-        total += g[c]
-    return total
+    """Return the sum of g, float64, of every fourth number and then of these."""
+    total = splat(0.0)
+    for first in range(0, len(g), F64_PER_VECTOR):
+        total = total + load(g, first, 0.0)
+    return sum_of_lanes(total)
 
 
 @helper
 def sum_of_squares(g):
-    """Return the sum of squares, float64."""
-    total = 0.0
-    for c in range(len(g)):
+    """Return the sum of squares likewise."""
+    total = splat(0.0)
+    for first in range(0, len(g), F64_PER_VECTOR):
         # float64, since squares of float32 slacks of many classes lose digits.
-        total += np.float64(g[c]) * np.float64(g[c])
-    return total
+        part = load(g, first, 0.0)
+        total = fused(part, part, total)
+    return sum_of_lanes(total)
 
 
 def exp_below(z, scale, top, g):
@@ -73,7 +73,7 @@ def _exp_below_overload(z, scale, top, g):
         factor = np.float32(scale) * LOG2_E
         for c in range(len(g)):
             g[c] = _exp2(factor * (z[c] - top))
-        return np.float64(sum_of(g))
+        return sum_of(g)
 
     return in_float32 if g.dtype == types.float32 else in_float64
 

@@ -8,9 +8,9 @@ absolute error of an exponential is at most 1.2e-7, no more than the rounding of
 # mypy: allow-untyped-defs, allow-untyped-calls
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.compilation.jit import helper
 from distls.workers.simd.vector_builder import INT32, VectorBuilder
-from distls.workers.simd.vectors import elementwise_intrinsic, floor_of, select
+from distls.workers.simd.vectors import elementwise_intrinsic, floor_of, fused, select
 
 _MANTISSA_BITS, _BIAS = {4: 23, 8: 52}, {4: 127, 8: 1023}  # by the bytes of a float; bias of its exponent
 _SMALLEST = -1022  # exponent of a normal float64
@@ -77,25 +77,25 @@ def exp_of_negative(x):
     least = _SMALLEST * _LOG_2
     x = select(x < least, least, x)  # propagates a NaN
     # Rounded to the nearest whole number, so that |r| <= log(2) / 2.
-    whole = floor_of(x * (1.0 / _LOG_2) + 0.5)
-    r = x - whole * _LOG_2
+    whole = floor_of(fused(x, 1.0 / _LOG_2, 0.5))
+    r = fused(whole, -_LOG_2, x)
     c, s = _EXP, r * r
     # three short chains: one of Horner's would wait eleven times for a product
-    low = (c[0] + c[1] * r) + (c[2] + c[3] * r) * s
-    middle = (c[4] + c[5] * r) + (c[6] + c[7] * r) * s
-    high = (c[8] + c[9] * r) + (c[10] + c[11] * r) * s
-    return (low + s * s * (middle + s * s * high)) * _power_of_two(whole)
+    low = fused(fused(c[3], r, c[2]), s, fused(c[1], r, c[0]))
+    middle = fused(fused(c[7], r, c[6]), s, fused(c[5], r, c[4]))
+    high = fused(fused(c[11], r, c[10]), s, fused(c[9], r, c[8]))
+    return fused(s * s, fused(s * s, high, middle), low) * _power_of_two(whole)
 
 
-@elementwise_helper
+@helper
 def exp2_in_float32(t):
     """Return 2^t of a float32 t <= 0, or of a vector of them, at least 2^-60."""
     t = select(t < SMALLEST_FLOAT32_POWER, SMALLEST_FLOAT32_POWER, t)  # propagates a NaN
     whole = floor_of(t + _HALF)
     # The fraction in [-1/2, 1/2], which is exact in float32.
     f, c = t - whole, _EXP2
-    high = c[3] + f * (c[4] + f * (c[5] + f * c[6]))
-    return (c[0] + f * (c[1] + f * (c[2] + f * high))) * _power_of_two(whole)
+    high = fused(f, fused(f, fused(f, c[6], c[5]), c[4]), c[3])
+    return fused(f, fused(f, fused(f, high, c[2]), c[1]), c[0]) * _power_of_two(whole)
 
 
 @helper
@@ -106,6 +106,6 @@ def log_of_normal(x):
     t = (mantissa - 1.0) / (mantissa + 1.0)
     u = t * t
     c, s = _LOG, u * u
-    low = (c[0] + c[1] * u) + (c[2] + c[3] * u) * s
-    high = (c[4] + c[5] * u) + (c[6] + c[7] * u) * s
-    return t * (low + s * s * (high + s * s * c[8])) + _exponent_of(x) * _LOG_2
+    low = fused(fused(c[3], u, c[2]), s, fused(c[1], u, c[0]))
+    high = fused(fused(c[7], u, c[6]), s, fused(c[5], u, c[4]))
+    return fused(t, fused(s * s, fused(s * s, c[8], high), low), _exponent_of(x) * _LOG_2)

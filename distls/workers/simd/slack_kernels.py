@@ -1,20 +1,20 @@
 """Sums over the classes of one row's scores, in vectors: the inner loops of block coordinate descent.
 
 The slack of class r is ``max(z_r + c, 0)``. All classes are processed without a branch, also the row's own, for which
-the losses correct: on vectors that is several times faster than skipping zeros. Only one of a loop's arrays is written,
-so that no result depends on addresses (docs/decisions/0006). Scores may be float32 or float64; arithmetic is float64.
+the losses correct: on vectors that is several times faster than skipping zeros. Scores may be float32 or float64;
+arithmetic is float64.
 
 Shapes: z (n_rows, k) C-ordered; g, h and d float64 of `vectors.padded(k)`, whose padding is never read.
 """
 
 # mypy: allow-untyped-defs
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import helper
 from distls.workers.simd.vectors import F64_PER_VECTOR, load, select, splat, store, sum_of_lanes
 
 _NEVER = -1e300  # a score within no margin: fills a vector beyond the last class
 
 
-@elementwise_helper
+@helper
 def _slack(scores, c):
     """Return ``max(scores + c, 0)``; NaN propagates."""
     # Written so that a NaN falls into the second branch.
@@ -22,7 +22,7 @@ def _slack(scores, c):
     return select(total <= 0.0, 0.0, total)
 
 
-@elementwise_helper
+@helper
 def slack_gradient(z, i, c, factor, g):
     """Add ``factor * max(z_ir + c, 0)`` to g; return the sum of the slacks."""
     row, total = z[i], splat(0.0)
@@ -34,7 +34,7 @@ def slack_gradient(z, i, c, factor, g):
     return sum_of_lanes(total)
 
 
-@elementwise_helper
+@helper
 def slack_curvature(z, i, c, factor, h):
     """Add `factor` to h where ``z_ir + c > 0``; return their number."""
     row, total = z[i], splat(0.0)
@@ -45,7 +45,7 @@ def slack_curvature(z, i, c, factor, h):
     return sum_of_lanes(total)
 
 
-@elementwise_helper
+@helper
 def slack_move(z, i, before, after, x, d):
     """Add ``x * d`` to row i of z; return the change of the sum of squared slacks, whose c was `before` too."""
     row, total = z[i], splat(0.0)

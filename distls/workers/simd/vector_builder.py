@@ -58,9 +58,12 @@ class VectorBuilder:
         numbers = ir.Constant(self.of(INT64), list(range(self.lanes)))
         return self.builder.icmp_signed(comparison, numbers, self.splat(n))
 
-    def extracted(self, vector: Any) -> list[Any]:
-        """Return the numbers in the lanes."""
-        return [self.builder.extract_element(vector, INT32(lane)) for lane in range(self.lanes)]
+    def halves(self, vector: Any) -> list[Any]:
+        """Return the vectors of the lower and of the upper lanes."""
+        count = self.lanes // 2
+        mask = ir.VectorType(INT32, count)
+        each = (ir.Constant(mask, list(range(at, at + count))) for at in (0, count))
+        return [self.builder.shuffle_vector(vector, vector, numbers) for numbers in each]
 
     def converted(self, value: Any, kind: Any) -> Any:
         """Return floats in another type with as many lanes."""
@@ -76,11 +79,6 @@ class VectorBuilder:
         name = f"llvm.{name}.{vector}f{8 * self.size}{suffix}"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
 
-    def rounded(self, value: Any) -> Any:
-        """Return a float that is computed as written, before anything is done with it."""
-        # A fence: the compiler may neither fuse nor reorder across it.
-        return self.call("arithmetic.fence", value)
-
     def address(self, data: Any, first: Any) -> Any:
         """Return the address of the vector from element `first` on."""
         return self.builder.bitcast(self.builder.gep(data, [first]), self.type.as_pointer())
@@ -92,6 +90,13 @@ class VectorBuilder:
             return self.builder.load(address, align=self.size)
         args = address, INT32(self.size), mask, ir.Constant(self.type, None)
         return self.call("masked.load", *args, suffix=".p0")
+
+    def gather(self, data: Any, places: Any) -> Any:
+        """Load the numbers at these places, a vector of whole numbers."""
+        each = self.builder.gep(data, [places], source_etype=self.element)
+        each.type = self.of(data.type)
+        args = each, INT32(self.size), self.constant(1, self.of(INT1)), ir.Constant(self.type, None)
+        return self.call("masked.gather", *args, suffix=f".v{self.lanes}p0")
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
         """Store a vector, where a mask is on."""

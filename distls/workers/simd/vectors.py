@@ -135,9 +135,20 @@ def elementwise_intrinsic(build: Callable[[Any, Any], Any]) -> Any:
 
 floor_of = elementwise_intrinsic(_on_each("floor"))
 root_of = elementwise_intrinsic(_on_each("sqrt"))
-# What is computed as written, before anything is done with it: the compiler decides by types and by what stands around
-# an expression how it fuses and reorders, and the same formula has other last bits in another kernel.
-rounded = elementwise_intrinsic(_on_each("arithmetic.fence"))
+
+
+@intrinsic
+def fused(_context, a, x, y):
+    """Return ``a * x + y``, rounded once, of vectors and of numbers; of numbers of two types a float64."""
+    numbers = types.float32 if {a, x, y} == {types.float32} else types.float64
+    result = _vector_among(a, x, y) or numbers
+
+    def build(context, builder, signature, args):
+        pairs = zip(signature.args, args, strict=True)
+        same = [_widened(context, builder, *pair, result) for pair in pairs]
+        return VectorBuilder.like(builder, same[0]).call("fma", *same)
+
+    return result(a, x, y), build
 
 
 @intrinsic
@@ -189,6 +200,13 @@ def splat(_context, x):
     return VECTOR(x), lambda context, builder, _s, args: _widened(context, builder, x, args[0], VECTOR)
 
 
+@intrinsic(prefer_literal=True)
+def splat_lanes(_context, x, lanes):
+    """Return the vector of so many lanes, a constant, with a number in each, in the number's type."""
+    result = VectorType(x, lanes.literal_value)
+    return result(x, lanes), lambda context, builder, _s, args: _widened(context, builder, x, args[0], result)
+
+
 def _mask_of(comparison: str) -> Any:
     def of_number(_context: Any, n: Any) -> Any:
         def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -203,24 +221,25 @@ lanes_below = _mask_of("<")  # the mask of the first n lanes, of all of them whe
 is_lane = _mask_of("==")  # the mask that is true in lane n alone, nowhere if there is no such lane
 
 
-def _in_pairs(combine: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return the function that combines lanes 0 and 1, 2 and 3, and these two."""
+def _by_halves(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return the function that combines the halves of a vector, then those of what is left, and so on."""
 
     def of_vector(_context: Any, vector: Any) -> Any:
         def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             # A fixed tree of additions, the same as on any processor.
-            a, b, c, d = VectorBuilder.like(builder, args[0]).extracted(args[0])
-            return combine(builder, combine(builder, a, b), combine(builder, c, d))
+            left = args[0]
+            while left.type.count > 1:
+                left = combine(builder, *VectorBuilder.like(builder, left).halves(left))
+            return builder.extract_element(left, INT64(0))
 
-        return types.float64(VECTOR), build
+        return vector.dtype(vector), build
 
     return intrinsic(of_vector)
 
 
-# in another order, which depends on the processor, in a kernel that may reassociate
-sum_of_lanes = _in_pairs(lambda builder, a, b: builder.fadd(a, b))
+sum_of_lanes = _by_halves(lambda builder, a, b: builder.fadd(a, b))
 # which one is the largest where there is a NaN is left open
-max_of_lanes = _in_pairs(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+max_of_lanes = _by_halves(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 
 
 # ---------------------------------------------------------------- memory
@@ -290,16 +309,47 @@ def store(_context, vector, array, first):
 
 
 @intrinsic(prefer_literal=True)
-def load_whole(_context, array, lanes):
-    """Return the first `lanes` numbers of an array, a constant that it is not shorter than, in its own type."""
+def load_whole(_context, array, first, lanes):
+    """Return `lanes` numbers of an array from `first` on, a constant, in its own type; so many must be there."""
     _check(array)
     result = VectorType(array.dtype, lanes.literal_value)
 
     def build(context, builder, signature, args):
-        own, address, _ = _opened(context, builder, signature.args[0], args[0], result.lanes)
+        own, address, _ = _opened(context, builder, signature.args[0], args[0], result.lanes, args[1])
         return own.load(address)
 
-    return result(array, lanes), build
+    return result(array, types.intp, lanes), build
+
+
+@intrinsic
+def load_as(_context, array, first, skipped, vector):
+    """Return the numbers of an array from `first` on in a vector's lanes and type, zeros for the first `skipped`."""
+    # Whole vectors only: so many numbers must be there.
+    _check(array)
+
+    def build(context, builder, signature, args):
+        own, address, _ = _opened(context, builder, signature.args[0], args[0], vector.lanes, args[1])
+        value = own.converted(own.load(address), args[3].type)
+        return builder.select(own.numbered(">=", args[2]), value, ir.Constant(value.type, None))
+
+    return vector(array, types.intp, types.intp, vector), build
+
+
+@intrinsic
+def gathered(_context, array, indices, first, vector):
+    """Return the numbers of a C-ordered array at the places `indices` from `first` on, of its type, likewise."""
+
+    def build(context, builder, signature, args):
+        data, places = (
+            context.make_array(kind)(context, builder, each).data
+            for kind, each in zip(signature.args[:2], args[:2], strict=True)
+        )
+        own, kind = VectorBuilder.like(builder, args[3]), context.get_data_type(indices.dtype)
+        address = builder.bitcast(builder.gep(places, [args[2]]), own.of(kind).as_pointer())
+        found = builder.load(address, align=indices.dtype.bitwidth // 8)
+        return own.gather(data, builder.zext(found, own.of(INT64)))
+
+    return vector(array, indices, types.intp, vector), build
 
 
 @intrinsic

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise_helper, helper, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -36,6 +36,7 @@ from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, row_update, target_gradient
 from distls.workers.simd.adaptive_steps import SMALLEST_FACTOR, TINY, added_square, decayed, step_by
 from distls.workers.simd.class_sums import sum_of_squares
+from distls.workers.simd.vectors import fused
 
 _ROWS_AHEAD = 2  # rows between prefetch and use
 
@@ -82,17 +83,17 @@ def _catch_up(columns, rate, until, w, squares, decay):
             decay.factors[j] = kind(1.0)
 
 
-@elementwise_helper
+@helper
 def _scores_of_one(columns, values, w, z):
     """Set z to the only score, in two sums as `row_scores` has them of several outputs."""
     # Two sums, as two chains of additions hide the latency; their order is fixed, so the bits are too.
     even, odd, length = w.dtype.type(0.0), w.dtype.type(0.0), len(columns)
     for p in range(0, length - 1, 2):
-        even += values[p] * w[np.intp(columns[p]), 0]
-        odd += values[p + 1] * w[np.intp(columns[p + 1]), 0]
+        even = fused(values[p], w[np.intp(columns[p]), 0], even)
+        odd = fused(values[p + 1], w[np.intp(columns[p + 1]), 0], odd)
     # The last value of an odd length belongs to the even sum, as in `row_scores`.
     if length % 2:
-        even += values[length - 1] * w[np.intp(columns[length - 1]), 0]
+        even = fused(values[length - 1], w[np.intp(columns[length - 1]), 0], even)
     z[0] = even + odd
 
 
@@ -147,13 +148,13 @@ def _accumulate_decayed(columns, values, square, eta, squares, factors, steps):
         steps[p] = step_by(eta, kind(values[p]), steps[p], factors[np.intp(columns[p])])
 
 
-@elementwise_helper
+@helper
 def intercept_step(eta_b, s, square):
     """Return the intercept's step."""
     return -eta_b * s / math.sqrt(square)
 
 
-@elementwise_helper
+@helper
 def move_intercept(step, runner_up, y, g, b):
     """Do what `add_row_gradient` does, with the same bits wherever it is compiled."""
     if runner_up == GRADIENT_IN_G:

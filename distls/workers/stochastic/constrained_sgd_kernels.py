@@ -46,7 +46,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from distls.workers.compilation.jit import elementwise_helper, helper, inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -59,6 +59,8 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
 from distls.workers.losses.squared import Squared
+from distls.workers.simd.class_sums import sum_of_squares
+from distls.workers.simd.vectors import fused
 from distls.workers.stochastic.step_sizes import SQRT, step_size
 
 PROJECT, CENTRE = 0, 1
@@ -125,23 +127,20 @@ def _check(v, outputs, s):
 def _row_products(indices, data, start, stop, v, s, z):
     """Set ``z = V^T x``; return S.x and |x|^2 in float64."""
     # Scalars of the projection are float64: they are differences of large numbers, and W follows from them.
-    along, square = 0.0, 0.0
-    # One output: a loop over its single score has nothing to vectorise.
-    if len(z) == 1:
-        score = v.dtype.type(0.0)
-        for p in range(start, stop):
-            j, x = np.intp(indices[p]), np.float64(data[p])
-            score += v.dtype.type(data[p]) * v[j, 0]
-            along += x * s[j]
-            square += x * x
-        z[0] = score
-        return along, square
     row_scores(indices, data, start, stop, v, z)
-    for p in range(start, stop):
-        x = np.float64(data[p])
-        along += x * s[np.intp(indices[p])]
-        square += x * x
-    return along, square
+    along = odd_along = square = odd_square = 0.0
+    start, stop = np.uintp(start), np.uintp(stop)
+    pairs = start + (stop - start) // np.uintp(2) * np.uintp(2)
+    for p in range(start, pairs, np.uintp(2)):
+        # Even and odd ones apart, which need not wait for each other.
+        x, y = np.float64(data[p]), np.float64(data[p + np.uintp(1)])
+        along = fused(x, s[np.intp(indices[p])], along)
+        odd_along = fused(y, s[np.intp(indices[p + np.uintp(1)])], odd_along)
+        square, odd_square = fused(x, x, square), fused(y, y, odd_square)
+    if pairs < stop:
+        x = np.float64(data[pairs])
+        along, square = fused(x, s[np.intp(indices[pairs])], along), fused(x, x, square)
+    return along + odd_along, square + odd_square
 
 
 @kernel
@@ -168,15 +167,6 @@ def _grow(indices, data, start, stop, by, s):
 
 
 @helper
-# A plain loop in the order of the features: numba's sum may be reassociated, and would change the bits.
-def _sum_of_squares(s):
-    total = 0.0
-    for j in range(len(s)):
-        total += s[j] * s[j]
-    return total
-
-
-@helper
 def _make_plain(v, outputs, s, scale):
     """Set ``V = sigma (V + S (x) a)``."""
     for j in range(v.shape[0]):
@@ -185,7 +175,7 @@ def _make_plain(v, outputs, s, scale):
             v[j, c] = v.dtype.type(scale * (np.float64(v[j, c]) + s[j] * outputs[c, A]))
 
 
-@elementwise_helper
+@helper
 def _sum_products(s, v, outputs):
     """Sum S.V, each output in the order of the features."""
     # The tracked products are recomputed from the folded V, which removes what rounding has added up.
@@ -201,7 +191,7 @@ def fold(v, outputs, s, scale):
     _make_plain(v, outputs, s, scale)
     outputs[:, A] = 0.0
     _sum_products(s, v, outputs)
-    return _sum_of_squares(s)
+    return sum_of_squares(s)
 
 
 @helper
@@ -223,7 +213,7 @@ def _is_fold_due(t, period):
     return t * _FIRST_FOLD >= period and t & (t - 1) == 0
 
 
-@inlined
+@helper
 def _scores(z, p, along, outputs, scale, grown, share, settings):
     """Set `p` to the products with W and `z` to the scores, from the products with V."""
     centre, constant = settings.mode == CENTRE, 1.0 if settings.fit_intercept else 0.0
@@ -239,7 +229,7 @@ def _scores(z, p, along, outputs, scale, grown, share, settings):
             z[c] = z.dtype.type(p[c] + constant * outputs[c, B])
 
 
-@inlined
+@helper
 def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fit_intercept):
     """Take the step of `PROJECT` in all but V; set `h` so that V loses ``x (x) h``."""
     constant = mass if fit_intercept else 0.0
@@ -263,7 +253,7 @@ def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fi
         outputs[c, PRODUCTS] = product - square * excess
 
 
-@inlined
+@helper
 def _centre(g, h, outputs, along, square, share, scale, keep, grown, step):
     """Take the step of `CENTRE` in all but V; the products already count this row."""
     # x - xbar along S: the row's own product less the share of |S|^2.
@@ -319,7 +309,7 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
             # S shrinks where rows point away from the mean; the difference of squares has then lost its digits.
             if square < _CANCELLED * length:  # S grows now and not with V, so that |S|^2 can be recomputed
                 _grow(indices, data, start, stop, grown, s)
-                pending, square = 0.0, _sum_of_squares(s)
+                pending, square = 0.0, sum_of_squares(s)
         share = 1.0 / mass if mass > 0.0 else 0.0
         _scores(z, p, before, outputs, scale, grown, share, settings)
         # The loss at the weights before the row's own step: progressive validation.

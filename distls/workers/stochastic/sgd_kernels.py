@@ -44,7 +44,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
-from distls.workers.simd.vectors import rounded
 from distls.workers.stochastic.step_sizes import step_size
 
 Floats = NDArray[np.floating[Any]]
@@ -199,7 +198,7 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
             if settings.fit_intercept:
                 add_row_gradient(share * step_b, runner_up, label, g[s], b)
             # Rounded to the type of U once, so that side by side kernels have the same bits.
-            change = rounded(share * step)
+            change = share * step
             row_update(indices, data, start, stop, change, runner_up, label, g[s], u)
             if averaging and h > 0.0:  # Q's increment is H_{t-1} u_t: nothing at the window's first step
                 row_update(indices, data, start, stop, change * h, runner_up, label, g[s], q)

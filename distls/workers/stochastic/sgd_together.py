@@ -24,7 +24,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, set_row_gradient, target_gradient
-from distls.workers.simd.vectors import rounded
 from distls.workers.stochastic.joint_learning import Joint
 from distls.workers.stochastic.sgd_kernels import (
     PEGASOS,
@@ -125,7 +124,7 @@ def sgd_side_by_side_block(  # noqa: C901  (one loop, as in `sgd_block`)
                 # Only the columns of this model are folded.
                 fold(u, q, hs[m], sigma, m * k, (m + 1) * k)
                 hs[m], step, sigma = 0.0, step * sigma, 1.0
-            in_g, change = runner_up == GRADIENT_IN_G, rounded(share * step)
+            in_g, change = runner_up == GRADIENT_IN_G, share * step
             # Pairs and full gradients have different kernels; any full one decides for all.
             any_in_g |= in_g
             any_pair |= not in_g and runner_up != label

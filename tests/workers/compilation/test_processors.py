@@ -1,4 +1,4 @@
-"""Kernels that are compiled for other processors pass their tests as well."""
+"""Kernels that are compiled for other processors pass their tests as well, and have the same bits."""
 
 import os
 import subprocess
@@ -7,6 +7,10 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
+from helpers import labelled_rows, write_dataset
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+from distls.columns.sharding import add_columns
 
 TESTS = Path(__file__).parents[1]
 FOLDERS = ("simd", "linear_algebra", "losses", "dual_ascent")
@@ -28,6 +32,12 @@ PROCESSORS = {
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
+    command = ["-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--run-slow"]
+    _run_for(name, tmp_path, *command, *(str(TESTS / folder) for folder in FOLDERS))
+
+
+def _run_for(name, cache, *command, **others):
+    """Run Python with kernels compiled for a processor, and other variables; return what it prints."""
     here = llvm.get_host_cpu_features()
     missing = [feature for feature in PROCESSORS[name] if not here.get(feature)]
     if missing:
@@ -36,14 +46,67 @@ def test_kernels_for_another_processor_pass_their_tests(name, tmp_path):
         "NUMBA_CPU_NAME": name,
         # those of that processor, but what this one lacks
         "NUMBA_CPU_FEATURES": ",".join(f"-{feature}" for feature, there in here.items() if not there),
-        "NUMBA_CACHE_DIR": str(tmp_path),
+        "NUMBA_CACHE_DIR": str(cache),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--run-slow"]
     ran = subprocess.run(
-        [*command, *(str(TESTS / folder) for folder in FOLDERS)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *command], env=environment | others, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+    return ran.stdout
+
+
+# Of one output and of several, of sparse and dense rows: every method that has kernels of its own, for each of which a
+# processor compiles for seconds.
+_FITS = """
+import sys
+from pathlib import Path
+import distls
+OF_KERNELS = [
+    ("sparse4", "mcid", {"loss": "softmax"}), ("sparse4", "sgd", {"loss": "hinge"}), ("sparse4", "sgdqn", {}),
+    ("sparse4", "sdca", {"loss": "log"}), ("sparse4", "sdca", {"loss": "hinge"}),
+    ("sparse4", "ovr-sdca", {"sweeps": 3}),
+    ("sparse2", "sdca", {"loss": "squared_hinge"}), ("dense2", "sdca", {"loss": "hinge"}),
+    ("sparse2", "asgd", {"loss": "log"}), ("sparse2", "fobos", {}), ("dense2", "svmsgd2", {}), ("sparse2", "csgd", {}),
+    ("sparse2", "olbfgs", {}), ("sparse2", "rls", {}),
+]
+OF_BOTH = [
+    ("sparse4", "bcd", {"alpha": 1e-3}), ("dense2", "bcd", {"alpha": 1e-3, "loss": "log"}),
+    ("sparse2", "newton", {}), ("sparse4", "gls", {}), ("sparse4", "fista", {}),
+]
+for data, method, params in OF_KERNELS + OF_BOTH * ("kernels" not in sys.argv):
+    passes = None if "sweeps" in params else 4
+    fitted = distls.fit(method, str(Path(sys.argv[1], data)), params=params, passes=passes, executor="serial")
+    print(data, method, params, fitted.model.sha256, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def fits_here(tmp_path_factory):
+    """Return the folders of data and of kernels for the first of the processors, and what the fits print with these."""
+    data, cache = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("kernels")
+    for classes in (4, 2):
+        x, y = labelled_rows(400, 300, classes)
+        write_dataset(data / f"sparse{classes}", x, y, partition_rows=100)
+    write_dataset(data / "dense2", x.toarray(), y, partition_rows=100)
+    for each in data.iterdir():
+        add_columns(each, shard_size=100)
+    return data, cache, _run_for("x86-64-v3", cache, "-c", _FITS, str(data)).splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_row_methods_have_the_same_bits_with_the_code_of_numpy_and_blas_for_another_processor(fits_here):
+    data, cache, expected = fits_here
+    longer = [name for name in __cpu_dispatch__ if __cpu_features__[name] and name != "X86_V3"]
+    others = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": " ".join(longer)}
+    found = _run_for("x86-64-v3", cache, "-c", _FITS, str(data), "kernels", **others).splitlines()
+    assert len(found) > 10
+    assert set(found) <= set(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "x86-64-v3"])
+def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
+    data, _, expected = fits_here
+    assert _run_for(name, tmp_path, "-c", _FITS, str(data)).splitlines() == expected

@@ -1,12 +1,14 @@
 import math
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from helpers import as_rows
 
 from distls.storage.rows import take_rows
+from distls.workers.compilation.jit import kernel
 from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
@@ -40,6 +42,35 @@ def test_scores(layout, dtype, rtol, k):
     chunk = np.empty((7, k), dtype)
     linear.scores(as_rows(x, layout, dtype), w.astype(dtype), b.astype(dtype), chunk, 29)
     assert np.array_equal(chunk, out[29:36])
+
+
+@kernel
+def _of_row(rows, i, w):
+    return linear.single_score(rows, i, w), linear.square_norm(rows, i)
+
+
+def _in_order(x, w):
+    """Return the sum of products in eight sums, added by halves; fewer products are added one by one."""
+    n, sums = len(x), [0.0] * 8
+    for p in range(n):
+        # the last eight places have those that are left, in the lanes that they have there
+        lane = 0 if n < 8 else p % 8 if p < n // 8 * 8 else (p - n) % 8
+        sums[lane] = float(Fraction(x[p]) * Fraction(w[p]) + Fraction(sums[lane]))
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [sums[lane] + sums[lane + half] for lane in range(half)]
+    return sums[0]
+
+
+def test_a_row_of_one_output_has_one_order_of_sums():
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal(30)
+    for n in range(31):
+        x = rng.random((1, n)) + 0.5
+        expected, out = (_in_order(x[0], w[:n]), _in_order(x[0], x[0])), np.empty((1, 1))
+        assert [_of_row(as_rows(x, layout), 0, w[:n]) for layout in ("csr", "dense")] == [expected, expected]
+        linear.scores(as_rows(x, "csr"), w[:n, None].copy(), np.zeros(1), out)
+        assert out[0, 0] == expected[0]
 
 
 def test_scores_beyond_the_block_are_refused():

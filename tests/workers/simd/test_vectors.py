@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from distls.workers.compilation.jit import elementwise, kernel
+from distls.workers.compilation.jit import kernel
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import (
     F64_PER_VECTOR,
     any_of,
     floor_of,
+    fused,
     is_lane,
     lanes_below,
     load,
@@ -87,7 +88,24 @@ def test_what_vectors_have_numbers_have_too():
     assert (e, log) == (pytest.approx(np.exp(-1.5), rel=1e-14), pytest.approx(np.log(2.5), rel=1e-14))
 
 
-@elementwise  # which keeps the order of sums
+@kernel
+def _fused(a, y, out, single):
+    store(fused(load(a, 0, 0.0), a[0], load(y, 0, 0.0)), out, 0)
+    return fused(a[0], a[0], y[0]), fused(single, single, y[0]), fused(single, single, single)
+
+
+def test_a_fused_product_and_sum_are_rounded_once():
+    # of two roundings the product's last digit would be lost, and nothing left
+    a, y, out = np.full(4, 1.0 + 2.0**-30), np.full(4, -1.0 - 2.0**-29), np.empty(4)
+    single = np.float32(1.0 + 2.0**-12)
+    of_numbers, of_both, in_float32 = _fused(a, y, out, single)
+    np.testing.assert_array_equal(out, 2.0**-60)
+    assert of_numbers == 2.0**-60
+    assert of_both == float(single) ** 2 + y[0]
+    assert in_float32 == np.float32(float(single) ** 2 + float(single))
+
+
+@kernel
 def _lanes(a, n, out):
     x = load(a, 0, 0.0)
     store(select(lanes_below(n), x, -9.0), out[0], 0)
@@ -104,7 +122,7 @@ def test_lanes_are_counted_from_zero(n):
     )
     total, most = _lanes(a, n, out)
     np.testing.assert_array_equal(out, [np.where(lanes < n, a, -9.0), np.where(lanes == n, a, -9.0)])
-    assert total == (a[0] + a[1]) + (a[2] + a[3])
+    assert total == (a[0] + a[2]) + (a[1] + a[3])
     assert most == 1e16
 
 

@@ -215,7 +215,6 @@ def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
 
 @pytest.mark.slow
 def test_dense_and_csr_agree():
-    # sums over a row's values may be reassociated, differently where they are gathered
     x, y, s = problem(3, False)
     settings = ConstrainedSettings(PROJECT, 0.3, alpha=0.02)
     lanes = [new_mean_lane(start(x.shape[1], 3, False, True), settings) for _ in range(2)]

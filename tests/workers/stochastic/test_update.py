@@ -269,7 +269,7 @@ ONE_LANE = {
 @pytest.mark.parametrize("k", [2, 3, 9])
 @pytest.mark.parametrize("name", [*UPDATES, *ONE_LANE])
 def test_results_do_not_depend_on_addresses(name, k, layout, dtype):
-    """Threads allocate elsewhere: see docs/decisions/0006."""
+    """Threads allocate elsewhere."""
     x, y, s = problem(k)
     update = {**UPDATES, **ONE_LANE}[name]
 

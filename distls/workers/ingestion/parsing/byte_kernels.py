@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.decimal_kernels import load_word
 
@@ -27,7 +27,7 @@ _EVEN = np.uint64(0x00FF00FF00FF00FF)
 _SUM = np.uint64(0x0001000100010001)
 
 
-@inlined
+@helper
 def _zero_bytes(word: np.uint64) -> np.uint64:
     """Return a word with the top bit of each byte set that is zero."""
     return ~(((word & ~_TOPS) + ~_TOPS) | word) & _TOPS

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import helper, inlined
+from distls.workers.compilation.jit import helper
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.decimal_kernels import load_word, trailing_zeros
 from distls.workers.ingestion.parsing.number_kernels import scan_number
@@ -125,13 +125,13 @@ KIND, SLOT, NA = 0, 1, 2  # of a column
 CODED = 2
 
 
-@inlined
+@helper
 def is_blank(character: int, separator: int) -> bool:
     """Return whether a character around a field is no part of it."""
     return (character in (SPACE, _TAB) and character != separator) or character == _RETURN
 
 
-@inlined
+@helper
 def row_end(text: Bytes, p: int, separator: int) -> int:
     """Return the newline after `p` if only blanks are before it, also where they separate fields; else `p`."""
     end = p
@@ -140,7 +140,7 @@ def row_end(text: Bytes, p: int, separator: int) -> int:
     return end if text[end] == NEWLINE else p
 
 
-@inlined
+@helper
 def _bare_end(text: Bytes, p: int, separator: int) -> int:
     """Return the end of the field at `p` if it is not empty and has neither blanks nor quotes; else `p`."""
     q, stops = p, np.uint64(0)
@@ -154,7 +154,7 @@ def _bare_end(text: Bytes, p: int, separator: int) -> int:
     return end if text[end] == separator or text[end] == NEWLINE else p
 
 
-@inlined
+@helper
 def _quoted_bounds(text: Bytes, start: int, separator: int) -> Any:
     """Return as `field_bounds` those of a field whose first quote is before `start`."""
     p, escaped = start, False
@@ -174,7 +174,7 @@ def _quoted_bounds(text: Bytes, start: int, separator: int) -> Any:
     return Code.DONE, start, end, p, escaped
 
 
-@inlined
+@helper
 def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
     bare = _bare_end(text, p, separator)
@@ -193,7 +193,7 @@ def field_bounds(text: Bytes, p: int, separator: int) -> Any:
     return Code.DONE, start, end, p, False
 
 
-@inlined
+@helper
 def _is_missing(text: Bytes, start: int, end: int, markers: Markers) -> bool:
     """Return whether a field is empty or one of the markers."""
     n = end - start
@@ -213,7 +213,7 @@ def _is_missing(text: Bytes, start: int, end: int, markers: Markers) -> bool:
     return False
 
 
-@inlined
+@helper
 def _stands_for_none(value: float, rules: Rules) -> bool:
     """Return whether a number is one of the markers."""
     found = False
@@ -223,7 +223,7 @@ def _stands_for_none(value: float, rules: Rules) -> bool:
     return found
 
 
-@inlined
+@helper
 def _scan_comma(text: Bytes, start: int, end: int, scratch: Bytes) -> Any:
     """Return as `scan_number` (end, value, exact) of a number with a decimal comma, maybe points between thousands."""
     n, digits, grouped, comma = 0, 0, False, False
@@ -249,7 +249,7 @@ def _scan_comma(text: Bytes, start: int, end: int, scratch: Bytes) -> Any:
     return (end if stop == n and whole else -1), value, exact
 
 
-@inlined
+@helper
 def _truth(text: Bytes, start: int, end: int) -> float:
     """Return 1 for ``true`` and 0 for ``false``, in any case, as booleans of Parquet are read; else -1."""
     n = end - start
@@ -263,7 +263,7 @@ def _truth(text: Bytes, start: int, end: int) -> float:
     return 0.0 if is_false else -1.0
 
 
-@inlined
+@helper
 def _answer(answers: Answers, n_answers: int, start: int) -> Any:
     """Return (whether there is one, the answer) about the field at `start`."""
     for k in range(n_answers):
@@ -272,7 +272,7 @@ def _answer(answers: Answers, n_answers: int, start: int) -> Any:
     return False, 0.0
 
 
-@inlined
+@helper
 def _is_code(text: Bytes, start: int) -> bool:
     """Return whether a whole number has leading zeros or more than 15 digits, which float64 does not keep."""
     p = start + (text[start] in (43, 45))
@@ -282,7 +282,7 @@ def _is_code(text: Bytes, start: int) -> bool:
     return p - first > 15 or (p - first > 1 and text[first] == 48)
 
 
-@inlined
+@helper
 def _number_in(
     text: Bytes, start: int, end: int, kind: int, rules: Rules, answers: Answers, state: Ints
 ) -> Any:
@@ -308,7 +308,7 @@ def _number_in(
     return (Code.DONE if known else Code.ASK), answer
 
 
-@inlined
+@helper
 def _is_sound(value: float, kind: int, wide: int) -> bool:
     """Return whether a number is in the range of its column."""
     if kind >= Kind.CHECK or (kind == Kind.GAPPED and np.isnan(value)):
@@ -331,7 +331,7 @@ def general_number(text: Bytes, p: int, rules: Rules, kind: int, answers: Answer
     return code, after, value
 
 
-@inlined
+@helper
 def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Words, state: Ints) -> Any:
     """Return (code, position after the field, value) of a field that may be a word.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     CODED,
@@ -71,7 +71,7 @@ _EVERY = 16
 LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`; features in the order of the records
 
 
-@inlined
+@helper
 def _note_unseen(state: Ints, column: int, n_before: int) -> None:
     """Record the first value of an unknown category."""
     if state[State.UNSEEN] + n_before == 0:
@@ -79,7 +79,7 @@ def _note_unseen(state: Ints, column: int, n_before: int) -> None:
         state[State.UNSEEN_COLUMN], state[State.UNSEEN_LINE] = column, state[State.LINE]
 
 
-@inlined
+@helper
 def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
     """Fill the slots of a label, a category or a date; an unknown category is zero."""
     if kind == Kind.LABEL_WORD:
@@ -96,7 +96,7 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
             slots.values[slot + k] = slots.dates[at + 1 + k]
 
 
-@inlined
+@helper
 def _word(
     text: Bytes, p: int, rules: Rules, columns: Ints, c: int, words: Words, slots: Slots, state: Ints
 ) -> Any:
@@ -115,7 +115,7 @@ def _word(
     return code, after, value
 
 
-@inlined
+@helper
 def _note_inexact(
     text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints
 ) -> None:
@@ -126,14 +126,14 @@ def _note_inexact(
         note_value(slots.rounding, column[SLOT] - FEATURES, value)
 
 
-@inlined
+@helper
 def _note_code(text: Bytes, p: int, wanted: bool, columns: Ints, c: int) -> None:
     """Note in a survey that a number begins with a zero before other digits."""
     if wanted and text[p] == ZERO and ZERO <= text[p + 1] <= ZERO + 9:
         columns[c, NA] = CODED
 
 
-@inlined
+@helper
 def _parse_row(
     text: Bytes,
     p: int,
@@ -184,7 +184,7 @@ def _parse_row(
     return (Code.DONE if text[p] == NEWLINE else Code.MANY), p, n_unseen
 
 
-@inlined
+@helper
 def _store_row(records: Records, rules: Rules, slots: Slots, state: Ints) -> None:
     words, floats, mode = records.words, records.floats, rules.mode
     row, at = state[State.ROWS], state[State.WORDS]

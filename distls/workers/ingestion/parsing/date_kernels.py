@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, inlined
+from distls.workers.compilation.jit import helper
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles
 
 _POINT, _COLON, _SPACE, _PLUS, _MINUS, _SLASH, _T, _Z = b".: +-/TZ"
@@ -20,14 +20,14 @@ _MOST_DECIMALS = 13  # of seconds: fifteen digits are an exact double
 _DAY = 86400.0
 
 
-@inlined
+@helper
 def _two_digits(text: Bytes, p: int) -> int:
     """Return the number of two digits, -1 if they are none."""
     first, second = np.int64(text[p]) - 48, np.int64(text[p + 1]) - 48
     return first * 10 + second if 0 <= first <= 9 and 0 <= second <= 9 else -1
 
 
-@elementwise_helper
+@helper
 def _seconds(text: Bytes, p: int, end: int) -> Any:
     """Return (end, value) of the seconds at `p`, maybe with decimals; the end is -1 if there are none."""
     second = _two_digits(text, p)
@@ -43,7 +43,7 @@ def _seconds(text: Bytes, p: int, end: int) -> Any:
     return (q if 0 < n_decimals <= _MOST_DECIMALS else -1), second / _TENS[min(n_decimals, _MOST_DECIMALS)]
 
 
-@elementwise_helper
+@helper
 def _clock(text: Bytes, p: int, end: int) -> Any:
     """Return (end, part of the day) of the time at `p`, as 10:05 or 10:05:30.25; the end is -1 if there is none."""
     hour, minute, second, q = _two_digits(text, p), _two_digits(text, p + 3), 0.0, p + 5
@@ -54,7 +54,7 @@ def _clock(text: Bytes, p: int, end: int) -> Any:
     return (q if second < 61.0 else -1), (3600.0 * hour + 60.0 * minute + second) / _DAY
 
 
-@inlined
+@helper
 def _is_zone(text: Bytes, p: int, end: int) -> bool:
     """Return whether text[p:end] is empty, Z or an offset from UTC as +01, +0100 or +01:00."""
     if end - p <= 1:
@@ -65,7 +65,7 @@ def _is_zone(text: Bytes, p: int, end: int) -> bool:
     return end == p + 3 or (end == minutes + 2 and _two_digits(text, minutes) >= 0)
 
 
-@inlined
+@helper
 def _day(text: Bytes, p: int) -> Any:
     """Return (days from the first of the first year, days from the first of January), both -1 if none is at `p`."""
     century, year = _two_digits(text, p), _two_digits(text, p + 2)
@@ -82,13 +82,13 @@ def _day(text: Bytes, p: int) -> Any:
     return 365 * past + past // 4 - past // 100 + past // 400 + before + day, before + day - 1
 
 
-@elementwise_helper
+@helper
 def _store_cycle(turn: float, values: Doubles, slot: int) -> None:
     angle = 2.0 * math.pi * turn
     values[slot], values[slot + 1] = math.sin(angle), math.cos(angle)
 
 
-@elementwise_helper
+@helper
 def store_date(text: Bytes, start: int, end: int, values: Doubles, slot: int, timed: bool) -> bool:
     """Write the numbers of a date as 2024-01-31, maybe with a time, from `slot` on; return whether it is one.
 
@@ -113,7 +113,7 @@ def store_date(text: Bytes, start: int, end: int, values: Doubles, slot: int, ti
     return True
 
 
-@elementwise_helper
+@helper
 def store_time(text: Bytes, start: int, end: int, values: Doubles, slot: int) -> bool:
     """Write the numbers of a time of day, as 13:45:10, from `slot` on; return whether it is one."""
     stop, part = _clock(text, start, end)

@@ -1,8 +1,7 @@
 """Decimal text to the nearest double, exactly, in integers only.
 
 The Eisel-Lemire algorithm (Lemire, "Number parsing at a gigabyte per second", 2021; proof of the fallback-free
-variant: Mushtak and Lemire, 2023). Integer arithmetic throughout, so that neither `fastmath` nor the processor
-can change a bit.
+variant: Mushtak and Lemire, 2023).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
@@ -14,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined
+from distls.workers.compilation.jit import helper
 from distls.workers.ingestion.parsing.array_types import UInts
 
 # A mantissa of this many decimal digits always fits into 64 bits.
@@ -111,7 +110,7 @@ def load_word(context: Any, text: Any, position: Any) -> Any:
     return types.uint64(text, types.int64), generate
 
 
-@inlined
+@helper
 def decimal_to_double(mantissa: np.uint64, exponent: int) -> float:
     """Return the double nearest to mantissa * 10**exponent, ties to even; infinity when it overflows."""
     if mantissa == np.uint64(0) or exponent < _MIN_EXPONENT:
@@ -149,7 +148,7 @@ def decimal_to_double(mantissa: np.uint64, exponent: int) -> float:
     return _double_of_bits(fraction & ~np.uint64(1 << 52) | np.uint64(power) << np.uint64(52))
 
 
-@inlined
+@helper
 def _subnormal(fraction: np.uint64, power: int) -> float:
     """Finish a result below the normal doubles: `fraction` still has its rounding bit."""
     if 1 - power >= 64:
@@ -161,7 +160,7 @@ def _subnormal(fraction: np.uint64, power: int) -> float:
     return _double_of_bits(fraction)
 
 
-@inlined
+@helper
 def write_double(words: UInts, at: int, value: float) -> None:
     """Store a double as two words, the low one first."""
     bits = double_bits(value)
@@ -169,7 +168,7 @@ def write_double(words: UInts, at: int, value: float) -> None:
     words[at + 1] = np.uint32(bits >> np.uint64(32))
 
 
-@inlined
+@helper
 def read_double(words: UInts, at: int) -> float:
     """Load the double that `write_double` stored."""
     return _double_of_bits(np.uint64(words[at]) | np.uint64(words[at + 1]) << np.uint64(32))

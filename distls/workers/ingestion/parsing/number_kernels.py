@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.compilation.jit import helper, inlined
+from distls.workers.compilation.jit import helper
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.decimal_kernels import (
     EXACT_DIGITS,
@@ -37,7 +37,7 @@ _POWERS = np.uint64(10) ** np.arange(8, dtype=np.uint64)
 _HUNDRED_MILLION = np.uint64(10**8)
 
 
-@inlined
+@helper
 def _scan_digits(text: Bytes, p: int, mantissa: np.uint64, n_digits: int) -> Any:
     """Append the digits at `p` to `mantissa`; those beyond EXACT_DIGITS are only counted."""
     dropped = 0
@@ -53,7 +53,7 @@ def _scan_digits(text: Bytes, p: int, mantissa: np.uint64, n_digits: int) -> Any
         p += 1
 
 
-@inlined
+@helper
 def _scan_exponent(text: Bytes, p: int) -> Any:
     """Return (end, exponent) of an optional exponent at `p`; the end is -1 when it has no digits."""
     if text[p] | 32 != 101:  # neither e nor E
@@ -69,7 +69,7 @@ def _scan_exponent(text: Bytes, p: int) -> Any:
     return (p if p > start else -1), (-exponent if negative else exponent)
 
 
-@inlined
+@helper
 def _scan_decimal(text: Bytes, first: int) -> Any:
     """Return (end, mantissa, exponent, truncated) of the digits and point at `first`; the end is -1 without digits."""
     p, mantissa, n_digits, exponent = _scan_digits(text, first, np.uint64(0), 0)
@@ -105,7 +105,7 @@ def scan_number(text: Bytes, start: int) -> Any:
     return p, (-value if negative else value), exact
 
 
-@inlined
+@helper
 def _eight_digits(digits: np.uint64) -> np.uint64:
     """Combine eight digit values, one a byte, the most significant in the lowest byte."""
     digits = digits * np.uint64(10) + (digits >> np.uint64(8))
@@ -114,27 +114,27 @@ def _eight_digits(digits: np.uint64) -> np.uint64:
     return (even + odd) >> np.uint64(32)
 
 
-@inlined
+@helper
 def _first_match(word: np.uint64) -> int:
     """Return 8 x the number of bytes before the first zero byte (64 when there is none)."""
     return trailing_zeros((word - _ONES) & ~word & _TOPS) & 120
 
 
-@inlined
+@helper
 def _short_number(word: np.uint64, n_bits: int) -> Any:
     """Return (valid, value) of the first n_bits / 8 characters of `word` read as digits."""
     digits = (word ^ _ZEROS) << np.uint64(64 - n_bits)
     return (digits | (digits + _TO_TOP)) & _TOPS == np.uint64(0), _eight_digits(digits)
 
 
-@inlined
+@helper
 def _digit_count(word: np.uint64) -> int:
     """Return the number of characters before the first that is no digit (8 when all are)."""
     digits = word ^ _ZEROS
     return trailing_zeros((digits | (digits + _TO_TOP)) & _TOPS) >> 3
 
 
-@inlined
+@helper
 def _scan_long_decimal(text: Bytes, p: int) -> Any:
     """Return (end, mantissa, exponent) of 16 to 22 digits with a point among the first eight characters; else end -1.
 
@@ -157,7 +157,7 @@ def _scan_long_decimal(text: Bytes, p: int) -> Any:
     return p + 16 + count, mantissa, (point >> 3) - 15 - count
 
 
-@inlined
+@helper
 def parse_index(text: Bytes, p: int) -> Any:
     """Return (position after the colon, index); the position is -1 when there is no ``digits:`` here."""
     word = load_word(text, p)
@@ -173,20 +173,20 @@ def parse_index(text: Bytes, p: int) -> Any:
     return (p + 1 if p > start and text[p] == _COLON else -1), index
 
 
-@inlined
+@helper
 def _without_point(word: np.uint64, point: int) -> np.uint64:
     """Close the gap of the character at bit `point`; the last byte becomes zero."""
     before = (np.uint64(1) << np.uint64(point)) - np.uint64(1)
     return (word & before) | ((word >> np.uint64(8)) & ~before)
 
 
-@inlined
+@helper
 def _token_bits(word: np.uint64) -> int:
     """Return 8 x the number of characters before the first blank (64 when there is none)."""
     return trailing_zeros((word - _ABOVE_SPACE) & ~word & _TOPS) & 120
 
 
-@inlined
+@helper
 def _long_token(p: int, word: np.uint64, second: np.uint64) -> Any:
     """Return (end, value) of the decimal of 8 to 15 characters at `p`, in `word` and `second`; else end -1."""
     n_bits = _token_bits(second)
@@ -216,7 +216,7 @@ def _long_token(p: int, word: np.uint64, second: np.uint64) -> Any:
     return (after if valid else -1), np.float64(np.int64(mantissa)) / _TENS[decimals]
 
 
-@inlined
+@helper
 def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
     """Return (end, value) of the plain decimal at `p`, in `word` and `second`; the end is -1 for others."""
     n_bits = _token_bits(word)
@@ -236,7 +236,7 @@ def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
     return (after if valid else -1), np.float64(np.int64(mantissa)) / _TENS[decimals]
 
 
-@inlined
+@helper
 def parse_short_value(text: Bytes, start: int) -> Any:
     """Return (end, value) of a plain decimal of up to 15 characters and a sign; the end is -1 for others."""
     negative = text[start] == _MINUS
@@ -245,7 +245,7 @@ def parse_short_value(text: Bytes, start: int) -> Any:
     return end, (-value if negative else value)
 
 
-@inlined
+@helper
 def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
     """Return a word with a zero byte in place of the first separator; the bytes after it are undefined."""
     odd = word ^ separators
@@ -253,7 +253,7 @@ def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
     return word & ~((hits >> np.uint64(7)) * np.uint64(0xFF))
 
 
-@inlined
+@helper
 def parse_short_field(text: Bytes, start: int, separators: np.uint64) -> Any:
     """Parse as `parse_short_value` a decimal that may also end at the byte that `separators` holds eight times."""
     digit = np.int64(text[start]) - 48

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import read_double, write_double
 from distls.workers.linear_algebra.prefetch import prefetch_element
@@ -78,7 +78,7 @@ def locate_records(words: UInts, n_extra: int, stride: int, row_at: Ints) -> int
     return n_labels
 
 
-@inlined
+@helper
 def _fetch_ahead(words: UInts, row_at: Ints, r: int) -> None:
     """Prefetch the record of a row behind row `r`: its first lines, behind which the processor itself goes on."""
     at = row_at[min(r + _ROWS_AHEAD, len(row_at) - 1)]
@@ -111,7 +111,7 @@ def read_labels(words: UInts, row_at: Ints, n_extra: int, labels: Doubles, offse
     offsets[len(row_at)] = n
 
 
-@inlined
+@helper
 def is_repeated(words: UInts, at: int, n_before: int) -> bool:
     """Return whether the label at word `at` is one of the `n_before` before it."""
     for before in range(at - 2 * n_before, at, 2):
@@ -120,7 +120,7 @@ def is_repeated(words: UInts, at: int, n_before: int) -> bool:
     return False
 
 
-@inlined
+@helper
 def store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide: int) -> int:
     """Write one pair at word `at` and return the next word; zeros are not kept."""
     words[at] = np.uint32(index)
@@ -133,7 +133,7 @@ def store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide:
     return at + 2 if rounded != np.float32(0.0) else at
 
 
-@inlined
+@helper
 def _values_at(words: UInts, at: int, n_extra: int) -> int:
     return at + 2 + n_extra + 2 * np.int64(words[at + 1])
 

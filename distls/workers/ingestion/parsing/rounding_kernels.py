@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 
@@ -127,7 +127,7 @@ def is_inexact(text: Bytes, start: int, end: int, point: int, value: float) -> b
     return found % _MODULUS != remainder
 
 
-@inlined
+@helper
 def note_value(rounding: Rounding, column: int, value: float) -> None:
     """Note a whole number that float64 does not keep."""
     rounding.low[column] = min(rounding.low[column], value)
@@ -135,7 +135,7 @@ def note_value(rounding: Rounding, column: int, value: float) -> None:
     rounding.level[column] = 2
 
 
-@inlined
+@helper
 def is_merged(value: float) -> bool:
     """Return whether float32 takes a whole number for another one."""
     size = abs(value)
@@ -162,7 +162,7 @@ def _note_key(rounding: Rounding, column: int, rounded: float, value: float) -> 
     most[column, place] = max(most[column, place], value)
 
 
-@inlined
+@helper
 def _note(rounding: Rounding, column: int, value: float, sampled: bool) -> None:
     """Note a value if float32 does not keep it; where it is `sampled` also the number that it becomes."""
     rounded = np.float64(np.float32(value))
@@ -177,7 +177,7 @@ def _note(rounding: Rounding, column: int, value: float, sampled: bool) -> None:
             _note_key(rounding, column, rounded, value)
 
 
-@inlined
+@helper
 def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
     """Note values[first:] of a row: its whole numbers, and of some rows all numbers, which tell their range."""
     sampled = row < _FIRST or row % _MANY < _NEIGHBOURS

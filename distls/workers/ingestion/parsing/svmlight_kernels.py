@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits, write_double
 from distls.workers.ingestion.parsing.number_kernels import (
@@ -83,17 +83,17 @@ _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on floa
 _CERTAIN = 1 - 1e-15  # a truncated mantissa is this close to the exact one
 
 
-@inlined
+@helper
 def _is_blank(character: int) -> bool:
     return character == _SPACE or (9 <= character <= 13 and character != _NEWLINE)
 
 
-@inlined
+@helper
 def _ends_token(character: int) -> bool:
     return character in (_NEWLINE, _HASH) or _is_blank(character)
 
 
-@inlined
+@helper
 def _skip_blanks(text: Bytes, p: int) -> int:
     while _is_blank(text[p]):
         p += 1
@@ -108,7 +108,7 @@ def line_end(text: Bytes, position: int) -> int:
     return position
 
 
-@inlined
+@helper
 def _note_slow(slow: Ints, row: Ints, start: int, end: int, at: int) -> None:
     """Leave the token text[start:end] to Python, which stores its value at word `at`."""
     n = row[_SLOW]
@@ -125,7 +125,7 @@ def _has_colon(text: Bytes, p: int) -> bool:
     return False
 
 
-@inlined
+@helper
 def _parse_label(text: Bytes, p: int, at: int, row: Ints, slow: Ints) -> Any:
     """Return (code, end, value) of the label at `p`, which goes to word `at`."""
     end, value, exact = scan_number(text, p)
@@ -215,7 +215,7 @@ def _parse_long_value(text: Bytes, start: int, wide: int, at: int, index: int, r
     return Code.DONE, end, value
 
 
-@inlined
+@helper
 def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of its own costs a quarter of the speed)
     text: Bytes, p: int, mode: int, words: UInts, floats: Singles, at: int, row: Ints, slow: Ints
 ) -> Any:
@@ -259,7 +259,7 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
     return code, token, at
 
 
-@inlined
+@helper
 def note_indices(state: Ints, first: int, last: int) -> None:
     """Update the extreme indices by those of the row at state[LINE], first <= last; -1: it has none."""
     if first < 0:
@@ -270,7 +270,7 @@ def note_indices(state: Ints, first: int, last: int) -> None:
         state[State.MAX_INDEX], state[State.MAX_LINE] = last, state[State.LINE]
 
 
-@inlined
+@helper
 def _finish_row(state: Ints, row: Ints) -> None:
     """Add a complete row to the totals."""
     state[State.NNZ] += row[_NNZ]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
@@ -20,7 +20,7 @@ from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State, line_
 from distls.workers.ingestion.parsing.vw_token_kernels import Code, VwState
 
 
-@inlined
+@helper
 def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls in it cost a quarter of the speed)
     text: Bytes,
     p: int,
@@ -68,7 +68,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
                 code = Code.VALUE
             if abs(value) > KEPT and code == Code.DONE:
                 tokens.note_rounded(text, value_at, p, value, wide, index if plain else index & mask, row)
-        value = tokens.product(value, scale)
+        value *= scale
         if code == Code.DONE and tokens.overflows(value, wide):
             code = Code.OVERFLOW
         if code != Code.DONE:
@@ -89,12 +89,12 @@ def _sort(keys: NDArray[np.uint64]) -> None:
     keys.sort()
 
 
-@inlined
+@helper
 def _index_of(key: np.uint64) -> int:
     return np.int64(key >> np.uint64(32))
 
 
-@inlined
+@helper
 def _store_features(
     words: UInts,
     floats: Singles,
@@ -112,7 +112,7 @@ def _store_features(
         value = values[np.int64(keys[k] & tokens.LOW)]
         k += 1
         while k < n and _index_of(keys[k]) == index:
-            value = tokens.total(value, values[np.int64(keys[k] & tokens.LOW)])
+            value += values[np.int64(keys[k] & tokens.LOW)]
             k += 1
         if tokens.overflows(value, wide):
             row[tokens.ROW_LAST] = index
@@ -126,7 +126,7 @@ def _store_features(
 # -- lines -----------------------------------------------------------------------------------------------
 
 
-@inlined
+@helper
 def _finish_row(state: Ints, row: Ints) -> None:
     """Add a complete row to the totals."""
     state[State.NNZ] += row[tokens.ROW_NNZ]
@@ -141,7 +141,7 @@ def _finish_row(state: Ints, row: Ints) -> None:
     note_indices(state, row[tokens.ROW_FIRST], row[tokens.ROW_LAST])
 
 
-@inlined
+@helper
 def _parse_line(
     text: Bytes,
     p: int,

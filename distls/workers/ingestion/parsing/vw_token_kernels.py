@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits, load_word, write_double
@@ -63,27 +63,27 @@ LOW = np.uint64(0xFFFFFFFF)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 
 
-@inlined
+@helper
 def ends_token(character: int) -> bool:
     """Return whether a token ends before this character."""
     return character in (_SPACE, _NEWLINE, BAR, _TAB, RETURN)
 
 
-@inlined
+@helper
 def _token_end(text: Bytes, p: int) -> int:
     while not ends_token(text[p]):
         p += 1
     return p
 
 
-@inlined
+@helper
 def _name_end(text: Bytes, p: int) -> int:
     while text[p] != COLON and not ends_token(text[p]):
         p += 1
     return p
 
 
-@inlined
+@helper
 def skip_blanks(text: Bytes, p: int) -> int:
     """Return where the blanks from `p` on end."""
     while text[p] in (_SPACE, _TAB):
@@ -91,30 +91,17 @@ def skip_blanks(text: Bytes, p: int) -> int:
     return p
 
 
-@inlined
+@helper
 def skip_mark(text: Bytes, p: int) -> int:
     """Skip the byte order mark of UTF-8."""
     marked = text[p] == 0xEF and text[p + 1] == 0xBB and text[p + 2] == 0xBF
     return p + 3 if marked else p
 
 
-@inlined
+@helper
 def at_line_end(text: Bytes, p: int) -> bool:
     """Return whether the line ends at `p`."""
     return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
-
-
-# Arithmetic on parsed values, kept out of the `fastmath` of the kernels.
-@inlined
-def product(a: float, b: float) -> float:
-    """Return a * b."""
-    return a * b
-
-
-@inlined
-def total(a: float, b: float) -> float:
-    """Return a + b."""
-    return a + b
 
 
 # -- names -----------------------------------------------------------------------------------------------
@@ -137,7 +124,7 @@ def hash_name(text: Bytes, start: int, end: int, seed: int) -> int:
     return np.int64((number + np.uint64(seed)) & LOW)
 
 
-@inlined
+@helper
 def _plain_index(text: Bytes, start: int, end: int) -> int:
     """Return the column number in text[start:end]; -1 if it is none, MAX_INDEX + 1 if it is too large."""
     index = 0
@@ -168,7 +155,7 @@ def _number(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> A
     return end, value
 
 
-@inlined
+@helper
 def overflows(value: float, wide: int) -> bool:
     """Return whether a value is NaN or too large for its type."""
     return not abs(value) < (np.inf if wide else _LARGEST_FLOAT32)
@@ -197,7 +184,7 @@ def _parse_labels(
         p, value = _number(text, p, row, slow, known)
         if p < 0 or np.isinf(value) or not (p == end or text[p] == _COMMA):
             return Code.LABEL
-        write_double(words, at, total(value, 0.0))  # minus zero is zero
+        write_double(words, at, value + 0.0)  # minus zero is zero
         if is_repeated(words, at, row[ROW_LABELS]):
             return Code.REPEATED_LABEL
         at += 2
@@ -236,7 +223,7 @@ def _parse_word(
     return (Code.BASE if stop != end or np.isinf(value) else Code.DONE), value
 
 
-@inlined
+@helper
 def _has_bar(text: Bytes, p: int) -> bool:
     while text[p] != _NEWLINE:
         if text[p] == BAR:
@@ -320,17 +307,17 @@ def parse_long_value(text: Bytes, start: int, row: Ints, slow: Ints, known: Doub
 # -- MurmurHash3, the hash of Vowpal Wabbit and of scikit-learn ------------------------------------------
 
 
-@inlined
+@helper
 def _multiply(a: np.uint64, b: np.uint64) -> np.uint64:
     return (a * b) & LOW
 
 
-@inlined
+@helper
 def _rotate(a: np.uint64, bits: int) -> np.uint64:
     return ((a << np.uint64(bits)) | (a >> np.uint64(32 - bits))) & LOW
 
 
-@inlined
+@helper
 def _mixed(word: np.uint64) -> np.uint64:
     return _multiply(_rotate(_multiply(word, np.uint64(0xCC9E2D51)), 15), np.uint64(0x1B873593))
 

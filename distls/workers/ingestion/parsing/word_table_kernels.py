@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import inlined, kernel
+from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.decimal_kernels import load_word
 
@@ -28,14 +28,14 @@ class Words(NamedTuple):
     size: Ints  # shape (2,); entries, and bytes of their texts
 
 
-@inlined
+@helper
 def _word_before(text: Bytes, p: int, n: int) -> np.uint64:
     """Return the eight bytes at `p`, of which those from the n-th on are zero."""
     word = load_word(text, p)
     return word & ((np.uint64(1) << np.uint64(8 * n)) - np.uint64(1)) if n < 8 else word
 
 
-@inlined
+@helper
 def word_hash(text: Bytes, start: int, end: int, key: int) -> np.uint64:
     """Hash text[start:end] eight bytes at a time; eight bytes behind it must be readable."""
     value = np.uint64(key + 1) * _MIX
@@ -46,7 +46,7 @@ def word_hash(text: Bytes, start: int, end: int, key: int) -> np.uint64:
     return value
 
 
-@inlined
+@helper
 def _same(words: Words, entry: int, text: Bytes, start: int, end: int) -> bool:
     at = words.starts[entry]
     if words.starts[entry + 1] - at != end - start:
@@ -57,7 +57,7 @@ def _same(words: Words, entry: int, text: Bytes, start: int, end: int) -> bool:
     return True
 
 
-@inlined
+@helper
 def find_word(words: Words, value: np.uint64, key: int, text: Bytes, start: int, end: int) -> Any:
     """Return (entry or -1, slot where it is or belongs) of the word text[start:end] with the hash `value`."""
     mask = len(words.slots) - 1
@@ -71,7 +71,7 @@ def find_word(words: Words, value: np.uint64, key: int, text: Bytes, start: int,
     return -1, slot
 
 
-@inlined
+@helper
 def has_room(words: Words, n_entries: int, n_bytes: int) -> bool:
     """Return whether `n_entries` more words of `n_bytes` in all fit in."""
     # eight bytes to spare, as word_hash reads behind the last word
@@ -79,7 +79,7 @@ def has_room(words: Words, n_entries: int, n_bytes: int) -> bool:
     return enough and words.size[BYTES] + n_bytes + 8 <= len(words.text)
 
 
-@inlined
+@helper
 def insert_word(
     words: Words, slot: int, value: np.uint64, key: int, line: int, text: Bytes, start: int, end: int
 ) -> int:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.array_copy import copy_vector
-from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -30,7 +31,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
-from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -66,7 +66,7 @@ def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, A
     return (np.zeros(size), *history, np.zeros((rank, 2)), np.zeros(CLOCK_SIZE))
 
 
-@elementwise
+@kernel
 def _load(given, theta):
     """Copy the weights that the caller has changed: elsewhere theta keeps the digits that `given` has lost."""
     for j in range(len(theta)):
@@ -74,7 +74,7 @@ def _load(given, theta):
         theta[j] = theta[j] if given.dtype.type(theta[j]) == given[j] else given[j]
 
 
-@elementwise_helper
+@helper
 def _store(theta, out):
     for j in range(len(out)):
         out[j] = theta[j]
@@ -90,7 +90,7 @@ def _gradient_at(loss, indices, data, start, stop, y, i, w, b, fit_intercept, z,
     return value, predicted
 
 
-@elementwise_helper
+@helper
 def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out):
     """Set ``out = factor * like`` on weights, add ``s x (x) g`` to them, and set the intercepts to ``s g``."""
     k = len(g)

@@ -55,11 +55,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.array_copy import copy_vector
-from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, step_curvature, target_gradient
-from distls.workers.stochastic.second_order.dense_vectors import add_multiple, dot, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -108,14 +108,14 @@ def _update_and_multiply(p, pending, u, v, out):
         out[i] += total
 
 
-@elementwise_helper
+@helper
 def _mirror(p):
     for i in range(len(p)):
         for j in range(i):
             p[i, j] = p[j, i]
 
 
-@elementwise_helper
+@helper
 def _centred(indices, data, start, stop, mean, fit_intercept, v):
     """Set ``v = x - mean``, or x without an intercept."""
     for j in range(len(v)):
@@ -124,14 +124,14 @@ def _centred(indices, data, start, stop, mean, fit_intercept, v):
         v[np.intp(indices[p])] += np.float64(data[p])
 
 
-@elementwise_helper
+@helper
 def _subtract_outer(u, g, w):
     for j in range(len(u)):
         for c in range(len(g)):
             w[j, c] -= u[j] * g[c]
 
 
-@elementwise_helper
+@helper
 def _output_curvature(c, total, own):
     """Return the sum of curvatures of output c, and the ratio of its P to the shared one."""
     # An output without any curvature so far uses the shared matrix.
@@ -161,7 +161,7 @@ def _penalise(j, prior, fit_intercept, w, b, p, mean, sums, pending, u, v, out, 
     return prior / (1.0 + prior * u[j])
 
 
-@elementwise
+@kernel
 def _gradient_to_steps(s, h, sums, q, shift, fit_intercept, g, b):
     """Update b, and overwrite the gradient g by the steps along P (x - m), where q = (x - m)^T P (x - m)."""
     own = sums[1:]

@@ -43,11 +43,13 @@ from distls.workers.linear_algebra.score_kernels import (
     row_scores,
     row_span,
     row_weight,
+    single_axpy,
     single_score,
     value_of,
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_curvature, target_gradient
+from distls.workers.simd.vectors import fused
 
 METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3, "capped": 3}
 _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
@@ -110,18 +112,11 @@ def _row_step(columns, values, factor, tau, settings, g, h, w, diagonal, cap):
 
 
 @helper
-def _add_row(rows, i, step, w):
-    start, stop = places(rows, i)
-    for p in range(start, stop):
-        w[column_of(rows, p)] += step * w.dtype.type(value_of(rows, i, p))
-
-
-@helper
 def _add_row_times(rows, i, step, diagonal, w):
     start, stop = places(rows, i)
     for p in range(start, stop):
         j = column_of(rows, p)
-        w[j] += step * w.dtype.type(value_of(rows, i, p)) * diagonal[j]
+        w[j] = fused(step * w.dtype.type(value_of(rows, i, p)), diagonal[j], w[j])
 
 
 @helper
@@ -288,7 +283,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             if single:
                 step, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
                 if metric == _NONE:
-                    _add_row(rows, i, step / floor, every)
+                    single_axpy(rows, i, step / floor, every)
                 elif metric == _PAPER:
                     _add_row_times(rows, i, step / kind(tau), every_diagonal, every)
                 else:
