@@ -85,9 +85,12 @@ class ProxNewton:
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
         self._fits_gram = self._fits(columns, parts, most_bytes)
         self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
-        self.serves = self._fits_gram or self._by_cycles  # steps that are sooner than sweeps
         self._pairs: float | None = None  # of non-zeros in one row
         self._curvatures = np.ones(len(columns.w))
+
+    def serves(self) -> bool:
+        """Return whether there are steps that are sooner than sweeps."""
+        return self._fits_gram or self._by_cycles
 
     @staticmethod
     def _takes_cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
@@ -139,7 +142,7 @@ class ProxNewton:
                 if judged.gap <= target:
                     break
             # As near as rounding allows.
-            if not (target > 0.0 and moves[-1] > 0.0 and by < math.inf):
+            if not (target > 0.0 and 0.0 < by * moves[-1] < math.inf):
                 break
             needed = _needed(moves, spent, math.log(target / (by * moves[-1])))
             if self._is_slow(number, needed):
@@ -153,9 +156,8 @@ class ProxNewton:
         """Return whether the cycles that are needed take longer than steps on a Gram, or than sweeps."""
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
         # A move larger than the one before it says little: cycles are tried for a part of what they are to save.
-        if number <= _SPENT * least:
-            return False
-        return needed > least and (not self._fits_gram or needed > self._worth(exact=True))
+        slow = number > _SPENT * least and needed > least
+        return slow and (not self._fits_gram or needed > self._worth(exact=True))
 
     def _worth(self, *, exact: bool) -> float:
         """Return how many cycles take as long as steps on a Gram do, or at least as many."""
@@ -382,11 +384,8 @@ class ProxNewton:
 
 
 def _needed(moves: list[float], spent: list[float], fall: float) -> float:
-    """Return about how many cycles it takes until the logarithm of the gap has changed by `fall`; 0 if unknown.
-
-    `spent` are those that earlier moves took, with what other steps have cost.
-    """
-    # Of what other steps change, cycles that are as far behind one say how they lead on.
+    """Return about how many cycles it takes until the logarithm of the gap has changed by `fall`; 0 if unknown."""
+    # Of what other steps change, whose price is in `spent`, cycles that are as far behind one say how they lead on.
     some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else _BETWEEN
     if len(moves) <= some:
         return 0.0

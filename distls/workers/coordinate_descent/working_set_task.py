@@ -80,7 +80,7 @@ class WorkingSetTask(ColumnTask):
         if not columns.w.any():
             self.optimise_intercept(counted=False)
         newton = ProxNewton(columns, parts, self.gram_bytes)
-        if newton.serves and newton.run(self.target):
+        if newton.serves() and newton.run(self.target):
             return
         sweep_until(columns, self.target)
 
