@@ -157,6 +157,7 @@ def test_text_that_does_not_fit_is_one_line(disk, train):
     assert str(caught.value) == f"cannot write {disk.path}/d.svm: {FULL}; {remedy}"
 
 
+@pytest.mark.fast_cases('csv')
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
     """Fault: Disk full in `predict` | CSV and zarr | one line; no file | bits"""

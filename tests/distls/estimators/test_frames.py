@@ -61,6 +61,7 @@ def test_columns_are_found_by_name_in_frames_of_any_library(fitted):
     assert np.array_equal(fitted.predict(FRAME[:1]), fitted.predict(FRAME)[:1])
 
 
+@pytest.mark.fast_cases('rows0', 'rows4')
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -110,6 +111,7 @@ def test_what_is_found_is_said_with_keywords(monkeypatch):
     assert any(text.endswith('; kind="NAME=KIND" says otherwise') for text in texts)
 
 
+@pytest.mark.slow
 def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
     distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)
     again = clone(CLASSIFIER).fit(FRAME, Y).fit(tmp_path / "d")

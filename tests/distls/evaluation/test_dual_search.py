@@ -47,7 +47,7 @@ def test_a_tolerance_ends_a_fit(dataset, method, loss, full):
     assert certificate["value"] <= excess + 1e-2 * result.record["objective"]
 
 
-@pytest.mark.fast_cases("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_of_random_problems_are_true(tmp_path, seed):
     rng = np.random.default_rng(seed)

@@ -175,7 +175,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.slow_cases("bcd")
+@pytest.mark.fast_cases('cls$')
 @pytest.mark.parametrize("method", FAMILIES)
 def test_families(tmp_path, method):
     target, params = FAMILIES[method]
@@ -265,6 +265,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases('x0', 'words', 'x6', 'x9')
 @pytest.mark.parametrize(("x", "message"), BAD)
 def test_bad_rows_have_one_clear_line(table, x, message):
     model = distls.load_model(table / "run")
@@ -316,6 +317,7 @@ def test_sources_of_another_width_are_refused(text, table):
         replace(model, source=source).predict({"age": [1]})
 
 
+@pytest.mark.slow
 def test_threads_share_a_model(text):
     texts, _ = make_documents(400, seed=2)
     model = distls.load_model(text / "run")
@@ -335,6 +337,7 @@ def test_a_dict_of_values_is_one_row(text, table):
     assert np.array_equal(model.predict_proba({"text": "wo ist"}), model.predict_proba(["wo ist"]))
 
 
+@pytest.mark.slow
 def test_no_answer_of_1000_concurrent_requests_is_lost_or_crossed(table):
     frame = pd.read_csv(table / "test.csv")[["age", "job", "size"]].iloc[4:]
     rows = frame.to_dict("records")

@@ -210,6 +210,7 @@ def test_another_version_is_refused(small_csr):
     assert refusal(made, FormatError).endswith("version 2, this distls reads version 1")
 
 
+@pytest.mark.fast_cases('members0', 'members4', 'members7')
 @pytest.mark.parametrize(
     "members",
     [
@@ -264,6 +265,7 @@ def test_a_table_that_does_not_fit_is_refused(small_csr):
     assert "does not fit the metadata" in refusal(made, CorruptDataError)
 
 
+@pytest.mark.fast_cases('csr-none', 'dense-lz4')
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_every_bit_of_a_tiny_shard(small_csr, small_dense, layout, codec):

@@ -104,8 +104,7 @@ READ_BY = {
 }
 
 
-@pytest.mark.slow_cases("(flipped|truncated)-(lanes|statistics)", "removed-(statistics|shards)")
-@pytest.mark.slow_cases(".*-two workers")
+@pytest.mark.fast_cases('flipped-shards-serial$')
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))

@@ -59,6 +59,7 @@ def test_small_rows_become_zero_exactly(name):
     assert name == "l2" or not w[0].any()
 
 
+@pytest.mark.fast_cases('v0-l1l2', 'v1-l2', 'v2-elasticnet', 'v3-sparse')
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("v", [[0.1, 0.1, 0.1], [1e20, -1e20, 1e20], [np.nan, 1.0, 2.0], [np.inf, 1.0, 2.0]])

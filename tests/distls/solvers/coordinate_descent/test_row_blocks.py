@@ -114,6 +114,7 @@ def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypa
         assert resume(tmp_path / "run").model.sha256 == named.model.sha256
 
 
+@pytest.mark.fast_cases(r"1\.0")
 def test_rounds_without_a_step_say_so_and_end(tmp_path):
     x, y = labelled_rows(600, 40, 4)
     dataset = write_dataset(tmp_path / "train", 1e20 * x.toarray(), y)
@@ -169,6 +170,7 @@ def test_a_path_begins_at_its_own_alpha(small, tmp_path):
     assert second == pytest.approx(first, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_lanes_of_a_process_share_the_slopes(small):
     ref, slopes = DatasetRef.of(small), np.ones((300, 3))
     first, _ = _products_of(ref, slopes.copy())

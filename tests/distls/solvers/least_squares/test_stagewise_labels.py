@@ -27,6 +27,7 @@ def data(tmp_path_factory):
     return write_targets(path, sp.csr_matrix(x), y, "multilabel", partition_rows=40), x, y.astype(float)
 
 
+@pytest.mark.fast_cases('none')
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
 def test_every_stage_is_the_oracles(data, accelerate):
     dataset, x, y = data
@@ -63,6 +64,7 @@ def test_one_block_ends_at_the_optimum(data):
     assert 0.0 <= record["certificate"]["value"] < 1e-9
 
 
+@pytest.mark.slow
 def test_resumed_has_the_same_bits(data, tmp_path):
     undisturbed = fit("stagewise", data[0], params=LOGIT).model.sha256
     with interrupted():

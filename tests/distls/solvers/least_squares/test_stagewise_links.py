@@ -53,6 +53,7 @@ def test_one_block_of_counts_ends_at_the_optimum_of_gls(counts):
     np.testing.assert_allclose(found.intercept, best.intercept, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_block_of_counts_lowers_the_objective(counts):
     values = [
         fit("stagewise", counts, params={**POISSON, "stages": n}).record["objective"] for n in (1, 2, 4)

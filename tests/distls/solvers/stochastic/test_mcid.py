@@ -46,7 +46,7 @@ def _batches(dataset, passes, seed, size):
     return [rows[i : i + size] for rows in visits(dataset, passes, seed) for i in range(0, len(rows), size)]
 
 
-@pytest.mark.fast_cases(".*-softmax")
+@pytest.mark.fast_cases('1-softmax$')
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "perceptron"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_lane_is_the_papers_algorithm(tmp_path, loss, size):
@@ -68,6 +68,7 @@ def test_one_lane_is_the_papers_algorithm(tmp_path, loss, size):
     np.testing.assert_allclose(model.weights, plain.w, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path):
     x, y = labelled_rows(200, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -85,6 +86,7 @@ def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path):
     np.testing.assert_allclose(model.weights, plain.w_sum / 100, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.fast_cases('2')
 @pytest.mark.parametrize("passes", [2, 3, 5, 6])
 def test_tail_over_several_passes_is_the_mean_of_its_window(tmp_path, passes):
     x, y = labelled_rows(120, 40, 4)
@@ -126,6 +128,7 @@ def test_lanes_average_their_weights_by_rows(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_averaging_penalty_is_measured_on_the_sample(tmp_path):
     x, y = labelled_rows(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -139,6 +142,7 @@ def test_averaging_penalty_is_measured_on_the_sample(tmp_path):
     assert averaging["loss_after"] == pytest.approx(record["objective"] - penalty, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_perceptron_does_not_depend_on_alpha(tmp_path):
     x, y = labelled_rows(300, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
@@ -150,6 +154,7 @@ def test_perceptron_does_not_depend_on_alpha(tmp_path):
     assert len(errors) == 1
 
 
+@pytest.mark.slow
 def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path):
     x, y = labelled_rows(200, 30, 3)
     weight = np.where(np.arange(200) < 50, 2.0, 1.0).astype(np.float32)

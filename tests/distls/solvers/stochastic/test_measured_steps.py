@@ -68,6 +68,7 @@ def test_the_spectrum_is_numpys(tmp_path, layout, fit_intercept, method):
     assert as_number.model.sha256 == tried.model.sha256
 
 
+@pytest.mark.slow
 def test_constant_steps_by_the_spectrum_stay_stable_and_are_an_eighth(tmp_path):
     x, y = labelled_rows(300, 8, 3, seed=1)
     data, found = write_dataset(tmp_path / "d", x, y), {}
@@ -78,6 +79,7 @@ def test_constant_steps_by_the_spectrum_stay_stable_and_are_an_eighth(tmp_path):
     assert found["t^-0.75"]["eta0"] == pytest.approx(8.0 * found["constant"]["eta0"])
 
 
+@pytest.mark.slow
 def test_the_first_rows_meet_the_tolerance_of_proposition_2_2(tmp_path):
     """Of m drawn rows: |w*| |mean_m(x) - mean(x)| + |mean_m(y) - mean(y)| <= epsilon |w*|, in the root mean square."""
     epsilon, (x, y) = 0.1, _rows()
@@ -100,6 +102,7 @@ def test_the_first_rows_meet_the_tolerance_of_proposition_2_2(tmp_path):
     assert np.sqrt(np.mean(np.square(distances))) <= shift
 
 
+@pytest.mark.slow
 def test_rows_of_several_outputs_are_those_of_the_worst_and_at_most_all(tmp_path):
     x, y = labelled_rows(600, 8, 3, seed=2)
     rows, data = x.toarray().astype(float), write_dataset(tmp_path / "d", x, y)
@@ -135,6 +138,7 @@ def test_targets_that_do_not_vary_need_the_rows_alone(tmp_path):
     assert _measured(tmp_path / "run")["rows"] == pytest.approx(spread / 0.04, abs=2.0)
 
 
+@pytest.mark.fast_cases('csgd-params0', 'sgd', 'csgd-params7')
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
