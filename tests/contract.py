@@ -21,6 +21,8 @@ from distls.workers.runtime.rng import Purpose, rng
 class SolverContract(solvers.SolverContract):
     """What `distls.testing` has for every method, and what takes longer."""
 
+    pytestmark = pytest.mark.slow_cases("three threads", "2-1000000000.0")
+
     @pytest.mark.slow
     @pytest.mark.parametrize("cluster", ["one process", "five processes", "two processes of two threads"])
     def test_same_bits_on_further_clusters(self, dataset, undisturbed, cluster):

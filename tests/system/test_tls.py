@@ -199,6 +199,7 @@ def test_workers_of_strangers_are_refused(standing, tmp_path, strangers):
     assert standing.n_workers() == 2
 
 
+@pytest.mark.slow
 def test_all_of_it_is_on_loopback_and_its_files_are_private(standing):
     # the scheduler and its page, and of each of two workers the nanny, itself and its page
     assert len(_listening(standing.process)) == 8

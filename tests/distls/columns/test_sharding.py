@@ -62,7 +62,7 @@ def assert_transposed(path, x):
         assert shard.x.data.tobytes() == truth.data.tobytes()
 
 
-@pytest.mark.fast_cases('csr-none-float32', 'dense-zstd-float64')
+@pytest.mark.fast_cases("csr-none-float32", "dense-zstd-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -89,7 +89,7 @@ def test_any_dataset_and_any_size(small_csr, small_dense, data):
     assert_transposed(written.path, written.matrix)
 
 
-@pytest.mark.fast_cases('65536')
+@pytest.mark.fast_cases("65536")
 @pytest.mark.parametrize(("n_rows", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
 def test_rows_are_numbered_by_the_smallest_type(small_csr, n_rows, dtype):
     written = small_csr(rows=(n_rows - 9, 9), n_features=3)
@@ -346,7 +346,7 @@ def test_what_another_size_or_dataset_left_is_not_used(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
-@pytest.mark.fast_cases('$')
+@pytest.mark.fast_cases("$")
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 1, "groups": []}'])
 def test_a_plan_that_is_none_is_made_anew(many, tmp_path, text):

@@ -157,7 +157,7 @@ def test_a_warm_start_needs_fewer_passes(rows):
     assert fitted.fit(*rows).n_iter_ < cold
 
 
-@pytest.mark.fast_cases('options0')
+@pytest.mark.fast_cases("options0")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -41,7 +41,7 @@ def rows():
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
 
-@pytest.mark.fast_cases('False-csr$')
+@pytest.mark.fast_cases("False-csr$")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_same_bits_as_fit_on_an_equal_dataset(tmp_path, rows, layout, weighted):
@@ -113,7 +113,7 @@ def test_no_probabilities_for_other_losses(rows, loss):
     )
 
 
-@pytest.mark.fast_cases('predict$')
+@pytest.mark.fast_cases("predict$")
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
 def test_not_fitted(rows, method):
     with pytest.raises(NotFittedError):
@@ -151,7 +151,7 @@ def test_pickled_and_back(rows):
     assert np.array_equal(again.predict(rows[0]), fitted.predict(rows[0]))
 
 
-@pytest.mark.fast_cases('options0', 'options5')
+@pytest.mark.fast_cases("options0", "options5")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -346,7 +346,7 @@ ROWS_OF_INTEGERS = {
 }
 
 
-@pytest.mark.fast_cases('int64$')
+@pytest.mark.fast_cases("int64$")
 @pytest.mark.parametrize("rows", ROWS_OF_INTEGERS.values(), ids=ROWS_OF_INTEGERS)
 def test_rows_of_integers_are_those_of_floats(rows):
     """Fits and predictions keep the digits of every type, one row at a time too."""
@@ -376,7 +376,7 @@ def test_small_integers_are_stored_as_before():
     assert np.array_equal(*fits)
 
 
-@pytest.mark.fast_cases('passes$')
+@pytest.mark.fast_cases("passes$")
 @pytest.mark.parametrize(
     "given",
     [

@@ -38,7 +38,7 @@ def streamed(made, x, y, cuts, **options):
     return made
 
 
-@pytest.mark.fast_cases('options0-log-none$')
+@pytest.mark.fast_cases("options0-log-none$")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
@@ -211,7 +211,7 @@ def test_as_good_as_scikit_learns(rows):
     assert ours.score(x, y) > theirs.score(x, y) - 0.02
 
 
-@pytest.mark.fast_cases('options0', 'options4', 'options8')
+@pytest.mark.fast_cases("options0", "options4", "options8")
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [

@@ -30,7 +30,7 @@ def _is_in_memory(fitted):
     return not fitted.model_.dataset_fingerprint
 
 
-@pytest.mark.fast_cases('no_intercept-log-3$')
+@pytest.mark.fast_cases("no_intercept-log-3$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_has_the_optimum_of_dual_ascent(classes, loss, options):
     assert list(mine.classes_) == list(other.classes_)
 
 
-@pytest.mark.fast_cases('log-3$')
+@pytest.mark.fast_cases("log-3$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_the_gap_bounds_the_excess(classes, loss):
@@ -150,7 +150,7 @@ def test_a_model_that_guesses_warns():
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
 
 
-@pytest.mark.fast_cases('net$')
+@pytest.mark.fast_cases("net$")
 @pytest.mark.parametrize("name", ["ridge", "net", "log", "weights"])
 @pytest.mark.filterwarnings("ignore:.*(categorical|standardize|missing values)")
 def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
@@ -177,7 +177,7 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
     assert np.array_equal(mine.predict(frame[frame.columns[::-1]]), mine.predict(frame))
 
 
-@pytest.mark.fast_cases('True-None')
+@pytest.mark.fast_cases("True-None")
 @pytest.mark.parametrize("columns", [None, 2])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ridge_is_exact(columns, intercept):
@@ -203,7 +203,7 @@ def test_ridge_is_exact(columns, intercept):
     assert not _is_in_memory(DualRidge(alpha=0.1, lanes=1, passes=300).fit(x, y))
 
 
-@pytest.mark.fast_cases('True-3$')
+@pytest.mark.fast_cases("True-3$")
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_elastic_net_of_correlated_columns_is_exact(columns, intercept):

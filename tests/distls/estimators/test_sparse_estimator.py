@@ -78,7 +78,7 @@ def test_what_cannot_be(rows, tmp_path):
         SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)
 
 
-@pytest.mark.fast_cases('Lasso')
+@pytest.mark.fast_cases("Lasso")
 @pytest.mark.parametrize("kind", ["Lasso", "MultiTaskLasso", "ElasticNet"])
 def test_regressors_agree_with_scikit_learns(kind, tmp_path):
     rng = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def test_classifiers_agree_with_scikit_learns(sparse, classes, weighted, by_clas
     assert not hasattr(svm, "predict_proba")
 
 
-@pytest.mark.fast_cases('SparseLogisticRegression')
+@pytest.mark.fast_cases("SparseLogisticRegression")
 @pytest.mark.parametrize("kind", [SparseLogisticRegression, SparseLinearSVC])
 def test_cost_and_strength_say_the_same(kind, rows):
     x, y = rows

@@ -149,7 +149,7 @@ def test_isotonic_is_scikit_learns(two):
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
-@pytest.mark.fast_cases('temperature')
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", [kind for kind in CALIBRATIONS if kind != "isotonic"])
 def test_the_same_where_scores_are_streamed(four, kind, monkeypatch):
     held = calibrate(four.model, four.data, kind).model.calibration_arrays
@@ -161,7 +161,7 @@ def test_the_same_where_scores_are_streamed(four, kind, monkeypatch):
     assert {name: a.tolist() for name, a in spread.items()} == {n: a.tolist() for n, a in streamed.items()}
 
 
-@pytest.mark.fast_cases('temperature')
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", CALIBRATIONS)
 def test_same_bits_on_any_number_of_workers(two, kind):
     alone = calibrate(two.model, two.data, kind)
@@ -171,7 +171,7 @@ def test_same_bits_on_any_number_of_workers(two, kind):
     assert others.evaluation.to_json() == alone.evaluation.to_json()
 
 
-@pytest.mark.fast_cases('2-platt')
+@pytest.mark.fast_cases("2-platt")
 @pytest.mark.parametrize(("k", "kind"), [(2, "platt"), (2, "isotonic"), (2, None), (4, "vector"), (4, None)])
 def test_probabilities_are_better_on_other_rows(two, four, k, kind, tmp_path):
     case = two if k == 2 else four
@@ -213,7 +213,7 @@ def test_scores_that_are_probabilities_have_their_logarithms_calibrated(four):
     np.testing.assert_allclose(made(values.copy()), softmax(0.5 * four.scores, axis=1), rtol=1e-6)
 
 
-@pytest.mark.fast_cases('softmax')
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log"])
 def test_a_temperature_of_one_leaves_probabilities_as_they_are(four, loss):
     natural = ProbabilityMap(loss)(four.scores.copy())
@@ -224,7 +224,7 @@ def test_a_temperature_of_one_leaves_probabilities_as_they_are(four, loss):
 # ---------------------------------------------------------------- stored
 
 
-@pytest.mark.fast_cases('temperature')
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", CALIBRATIONS)
 def test_it_is_stored_with_the_model(two, kind, tmp_path):
     save_model(tmp_path / "m", two.model)
@@ -242,7 +242,7 @@ def test_it_is_stored_with_the_model(two, kind, tmp_path):
     assert load_model(tmp_path / "m").calibration["kind"] == "platt"
 
 
-@pytest.mark.fast_cases('magic', 'platt', 'isotonic-arrays9')
+@pytest.mark.fast_cases("magic", "platt", "isotonic-arrays9")
 @pytest.mark.parametrize(
     ("kind", "arrays"),
     [

@@ -24,7 +24,7 @@ def _evaluated(*arguments):
     return ended.out + ended.err
 
 
-@pytest.mark.fast_cases('False')
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_evaluate_computes_the_gap_again(data, tmp_path, intercept):
     params = {"alpha": 1e-2, "fit_intercept": intercept}
@@ -75,7 +75,7 @@ def test_lost_duals_are_said_to_be_lost(data, tmp_path):
     assert "error" in output
 
 
-@pytest.mark.fast_cases('class$')
+@pytest.mark.fast_cases("class$")
 @pytest.mark.parametrize("kind", ["class", "multilabel", "continuous"])
 def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path, kind):
     x, y = labelled_rows(60, 8, 3)

@@ -213,7 +213,7 @@ def test_one_label_has_nothing_to_be_ranked_with(rows, tmp_path):
     assert evaluate(apart.model, str(alone.path)).error < 0.3
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_estimators_of_classes_refuse_sets(dataset):
     with pytest.raises(
         MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"
@@ -221,7 +221,7 @@ def test_estimators_of_classes_refuse_sets(dataset):
         SparseMulticlassClassifier().fit(dataset)
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_the_plan_knows_of_the_threshold(dataset):
     plans = {
         loss: Setting.of(METHODS["bcd"], {"loss": loss, "active_sweeps": 0}, dataset, 0)
@@ -233,7 +233,7 @@ def test_the_plan_knows_of_the_threshold(dataset):
     assert more == threshold_bytes(K)
 
 
-@pytest.mark.fast_cases('csr-bcd')
+@pytest.mark.fast_cases("csr-bcd")
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 def test_the_logistic_loss_is_of_classes_only(dataset, method):
     with pytest.raises(ParameterError, match=r"need loss=multiclass_squared_hinge or loss=multitask_squared"):

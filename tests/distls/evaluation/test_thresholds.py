@@ -49,7 +49,7 @@ def _best(metric, right, predicted, having):
 METRICS = ("f1", "recall=0.8", "precision=0.1", "cost=1:10")
 
 
-@pytest.mark.fast_cases('f1-log$')
+@pytest.mark.fast_cases("f1-log$")
 @pytest.mark.parametrize("loss", ["log", "hinge"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_no_cut_is_better_and_probabilities_stay(data, tmp_path, metric, loss):
@@ -134,7 +134,7 @@ def test_exports_have_it_or_say_why_not(data, tmp_path):
         distls.export(run, tmp_path / "model.txt", to="liblinear")
 
 
-@pytest.mark.fast_cases('auc', 'precision=1')
+@pytest.mark.fast_cases("auc", "precision=1")
 @pytest.mark.parametrize(
     ("metric", "error", "words"),
     [

@@ -82,7 +82,7 @@ class _Dask(ExecutorContract):
 
 
 class TestTwoProcesses(_Dask):
-    @pytest.mark.fast_cases('False')
+    @pytest.mark.fast_cases("False")
     @pytest.mark.parametrize(("done", "idlest"), [(False, 1), (True, 0)])
     def test_a_large_value_does_not_keep_tasks_where_it_is(self, executor, done, idlest):
         workers = sorted(executor.client.nthreads())

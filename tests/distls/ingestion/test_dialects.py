@@ -128,7 +128,7 @@ def test_models_of_earlier_versions_keep_their_categories(tmp_path):
 # -- the first line --------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('header0', 'header3', 'header6', 'header9')
+@pytest.mark.fast_cases("header0", "header3", "header6", "header9")
 @pytest.mark.parametrize(
     ("header", "rows", "label"),
     [
@@ -206,7 +206,7 @@ def test_labels_that_are_numbers_but_for_one_word_are_named(tmp_path):
 # -- decimal marks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('given0-header0', 'given2-header1')
+@pytest.mark.fast_cases("given0-header0", "given2-header1")
 @pytest.mark.parametrize("header", [NAMES, []])
 @pytest.mark.parametrize("given", [{}, {"separator": ";"}, {"separator": ";", "decimal": ","}])
 def test_decimal_commas(tmp_path, header, given):
@@ -239,7 +239,7 @@ def test_numbers_of_accounts_and_of_fortran_are_read(tmp_path):
     assert x[:, 0].tolist() == [NEGATIVE[text] for text in texts]
 
 
-@pytest.mark.fast_cases('18', '1-2', r"2\.0D4")
+@pytest.mark.fast_cases("18", "1-2", r"2\.0D4")
 @pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2024-", "-12.5-", "2.0D4"])
 def test_words_with_such_marks_stay_words(tmp_path, text):
     text = "a;b;y\n" + "".join(f"{text};{k}.5;{k % 2}\n" for k in range(10))
@@ -283,7 +283,7 @@ def scoring(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("scoring"), table(ROWS, NAMES))
 
 
-@pytest.mark.fast_cases('n,w\\\\n', 'n,w,class\\\\n1,u,c1\\\\n2,u,c0\\\\n-evaluate', 'n,w,y\\\\n')
+@pytest.mark.fast_cases("n,w\\\\n", "n,w,class\\\\n1,u,c1\\\\n2,u,c0\\\\n-evaluate", "n,w,y\\\\n")
 @pytest.mark.parametrize(
     ("text", "command", "advice"),
     [

@@ -154,7 +154,7 @@ def _bytes(root, name):
     return file_bytes(root / name), file_bytes(root / f"{name}-test")
 
 
-@pytest.mark.fast_cases('svmlight$', 'joined$')
+@pytest.mark.fast_cases("svmlight$", "joined$")
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_same_bits_whatever_runs_it_and_wherever_it_is_killed(tmp_path, source):
     files, options = SOURCES[source](tmp_path)

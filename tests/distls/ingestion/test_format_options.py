@@ -56,7 +56,7 @@ def test_the_object_names_the_format(tmp_path):
     assert open_dataset(tmp_path / "e").meta.source["format"] == "npz"
 
 
-@pytest.mark.fast_cases('VwOptions', 'SvmlightOptions')
+@pytest.mark.fast_cases("VwOptions", "SvmlightOptions")
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [

@@ -97,7 +97,7 @@ def test_separators_that_are_given(tmp_path, separator, given):
     assert read_all(tmp_path / "d")[0].tolist() == [[1, 2], [3, 4]]
 
 
-@pytest.mark.fast_cases('a,b\\\\n1', 'x', ',b\\\\n1', r"0\.5")
+@pytest.mark.fast_cases("a,b\\\\n1", "x", ",b\\\\n1", r"0\.5")
 @pytest.mark.parametrize(
     ("text", "names", "certain"),
     [
@@ -321,7 +321,13 @@ def test_the_command_line_takes_every_option(tmp_path):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('a,b\\\\n1,2\\\\n-options0', 'a,b\\\\n1,2\\\\n,1\\\\n', 'a,b\\\\n1,2\\\\n"x\\\\ny"', 'a,b\\\\n-options9', 'a,b\\\\n1,2\\\\n-2')
+@pytest.mark.fast_cases(
+    "a,b\\\\n1,2\\\\n-options0",
+    "a,b\\\\n1,2\\\\n,1\\\\n",
+    'a,b\\\\n1,2\\\\n"x\\\\ny"',
+    "a,b\\\\n-options9",
+    "a,b\\\\n1,2\\\\n-2",
+)
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -352,7 +358,7 @@ def test_refused_tables(tmp_path, text, options, message):
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.fast_cases('options0', 'options3', 'options6', 'options8', 'options11')
+@pytest.mark.fast_cases("options0", "options3", "options6", "options8", "options11")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -395,7 +401,9 @@ def test_files_that_do_not_go_together(tmp_path):
         assert str(caught.value) == f"{tmp_path}/{name}: {why.format(a=tmp_path / 'a.csv')}"
 
 
-@pytest.mark.fast_cases('columns0-options0-csv', 'columns1-options1-gz', 'columns2-options2-gz', 'columns3-options3-parquet')
+@pytest.mark.fast_cases(
+    "columns0-options0-csv", "columns1-options1-gz", "columns2-options2-gz", "columns3-options3-parquet"
+)
 @pytest.mark.parametrize("written", ["csv", "gz", "parquet"])
 @pytest.mark.parametrize(
     ("columns", "options"),

@@ -90,7 +90,7 @@ def test_words_and_numbers_do_not_go_together(tmp_path, known, labels, message):
     assert not (tmp_path / "t").exists()
 
 
-@pytest.mark.fast_cases('labels0', 'labels3', 'labels6')
+@pytest.mark.fast_cases("labels0", "labels3", "labels6")
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [

@@ -40,7 +40,7 @@ WRITTEN = {
 }
 
 
-@pytest.mark.fast_cases('xz$', 'runs_of_blanks$')
+@pytest.mark.fast_cases("xz$", "runs_of_blanks$")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_rows_are_those_of_the_plain_table(tmp_path, name):
     content, options = WRITTEN[name]

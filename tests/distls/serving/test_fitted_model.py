@@ -175,7 +175,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.fast_cases('cls$')
+@pytest.mark.fast_cases("cls$")
 @pytest.mark.parametrize("method", FAMILIES)
 def test_families(tmp_path, method):
     target, params = FAMILIES[method]
@@ -265,7 +265,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.fast_cases('x0', 'words', 'x6', 'x9')
+@pytest.mark.fast_cases("x0", "words", "x6", "x9")
 @pytest.mark.parametrize(("x", "message"), BAD)
 def test_bad_rows_have_one_clear_line(table, x, message):
     model = distls.load_model(table / "run")

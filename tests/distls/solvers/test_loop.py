@@ -157,7 +157,7 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
     assert evaluate.rounds == [3, 5, 7, 8]
 
 
-@pytest.mark.fast_cases('given0', 'given5')
+@pytest.mark.fast_cases("given0", "given5")
 @pytest.mark.parametrize(
     ("given", "rounds"),
     [
@@ -345,7 +345,7 @@ def test_evaluation_comes_every_so_many_passes_and_at_the_end(share, every, eval
 ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
 
 
-@pytest.mark.fast_cases('1', '3-5')
+@pytest.mark.fast_cases("1", "3-5")
 @pytest.mark.parametrize(
     ("patience", "passes", "status", "ended", "best"),
     [

@@ -33,7 +33,7 @@ def large_targets(tmp_path_factory):
     return _ingest(tmp_path_factory.mktemp("data") / "d", x, 1e160 * (1 + x[:, 0]), "continuous")
 
 
-@pytest.mark.fast_cases('cls$')
+@pytest.mark.fast_cases("cls$")
 @pytest.mark.parametrize("method", ["mcid", "olbfgs", "sdca", "fista", "cls", "stagewise"])
 def test_rows_that_overflow(large_rows, method):
     given = {"eta0": 0.1} if method == "olbfgs" else {}

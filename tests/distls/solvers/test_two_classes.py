@@ -86,7 +86,7 @@ def _given(method, value, **changes):
     return {name: each for name, each in wanted.items() if name in names} | chosen
 
 
-@pytest.mark.fast_cases('newton-softmax$')
+@pytest.mark.fast_cases("newton-softmax$")
 @pytest.mark.parametrize(("name", "value"), CASES)
 def test_a_model_is_one_column_of_the_binary_loss(data, tmp_path, name, value):
     run, (x, y) = tmp_path / "run", _rows(300, 0)
@@ -136,7 +136,7 @@ EXACT = {
 }
 
 
-@pytest.mark.fast_cases('newton-log$')
+@pytest.mark.fast_cases("newton-log$")
 @pytest.mark.parametrize(
     ("name", "value"), [pytest.param(m, v, id=f"{m}-{v}") for m, values in EXACT.items() for v in values]
 )
@@ -178,7 +178,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.fast_cases('0$')
+@pytest.mark.fast_cases("0$")
 @pytest.mark.parametrize("number", range(len(ESTIMATORS)))
 def test_estimators_and_their_models_agree(number):
     estimator, (x, y) = ESTIMATORS[number], _rows(300, 0)

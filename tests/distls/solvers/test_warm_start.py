@@ -57,7 +57,7 @@ class TestCls(WarmContract):
     random = False
 
 
-@pytest.mark.fast_cases('linear-original$')
+@pytest.mark.fast_cases("linear-original$")
 @pytest.mark.parametrize("kind", ["original", "fourier", "models"])
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
@@ -107,7 +107,7 @@ def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path)
     np.testing.assert_allclose(model.intercept, first.intercept + wanted[0], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.fast_cases('params0')
+@pytest.mark.fast_cases("params0")
 @pytest.mark.parametrize("params", [{"order": "gradient"}, FOURIER])
 def test_the_first_round_reports_the_initial_model(tmp_path, params):
     dataset, _, _ = _rows(tmp_path / "d")
@@ -185,7 +185,7 @@ def test_rows_beside_features_that_do_not_fit_are_refused():
         linear_view(predictor, DenseRows(np.ones((4, 3))))
 
 
-@pytest.mark.fast_cases('sgd')
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["sgd", "sdca", "bcd", "gls"])
 def test_a_model_of_other_categories_is_refused(tmp_path, method):
     for name, kinds in (("a", "xyz"), ("b", "xyw")):

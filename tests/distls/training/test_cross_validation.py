@@ -203,7 +203,7 @@ def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
     assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
 
 
-@pytest.mark.fast_cases('params0', 'params4')
+@pytest.mark.fast_cases("params0", "params4")
 @pytest.mark.parametrize(
     ("params", "options", "message"),
     [

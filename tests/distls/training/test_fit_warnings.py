@@ -94,7 +94,7 @@ def test_other_methods_name_the_one_that_does_not_depend_on_a_step(tmp_path):
     assert found.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha or sdca")
 
 
-@pytest.mark.fast_cases('load_wine-options0')
+@pytest.mark.fast_cases("load_wine-options0")
 @pytest.mark.parametrize(
     ("load", "options"),
     [
@@ -202,7 +202,7 @@ def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
     assert "exchangeability\n  labels             times_chance=" in printed("info", data)
 
 
-@pytest.mark.fast_cases('sorted')
+@pytest.mark.fast_cases("sorted")
 @pytest.mark.parametrize(("order", "options"), [("sorted", {}), ("as it comes", {"shuffle": False})])
 def test_rows_in_random_order_are_not(tmp_path, order, options):
     data = ordered_rows(tmp_path, order, **options)
@@ -246,7 +246,7 @@ def numbers_of(tmp_path, scales, first=0.0):
     return tmp_path / "d", 1.0 - rest.var() / y.var()
 
 
-@pytest.mark.fast_cases('sdca')
+@pytest.mark.fast_cases("sdca")
 @pytest.mark.parametrize(
     "method",
     [

@@ -111,7 +111,7 @@ def test_the_data_set_is_kept_or_discarded(place):
     assert not (place / "n-data").exists()
 
 
-@pytest.mark.fast_cases('options0', 'options5')
+@pytest.mark.fast_cases("options0", "options5")
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

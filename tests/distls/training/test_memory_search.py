@@ -51,7 +51,7 @@ def found(request, tmp_path_factory):
     return request.param, data, folder / "run"
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_points_have_the_errors_of_fits_without_a_fold(found):
     kind, _, run = found
     path = Run.open(run).status["details"]["path"]
@@ -64,7 +64,7 @@ def test_points_have_the_errors_of_fits_without_a_fold(found):
     assert Run.open(run).status["selected"]["alpha"] == best["alpha"]
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     _, data, run = found
     status = Run.open(run).status
@@ -93,7 +93,7 @@ def test_a_model_to_start_from_changes_no_choice(found, tmp_path):
     assert [child["params"]["init"] for child in warm.record["children"]] == [str(run)]
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     _, data, run = found
     with monkeypatch.context() as patched:

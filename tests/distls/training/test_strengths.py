@@ -184,7 +184,7 @@ def test_seconds_are_shared_out(dataset, held_out, tmp_path):
     assert all(event["bytes_read"] + event["cached_bytes"] == 0 for event in events)
 
 
-@pytest.mark.fast_cases('None')
+@pytest.mark.fast_cases("None")
 @pytest.mark.parametrize(("limit", "at_once"), [(None, 10), (400, 5), (300, 2)])
 def test_the_plan_counts_the_memory_of_all(tmp_path, limit, at_once):
     x, y = labelled_rows(60, 50_000, 5)

@@ -104,7 +104,7 @@ READ_BY = {
 }
 
 
-@pytest.mark.fast_cases('flipped-shards-serial$')
+@pytest.mark.fast_cases("flipped-shards-serial$")
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))
@@ -310,6 +310,7 @@ def failure(act):
     return None
 
 
+@pytest.mark.slow
 def test_full_in_a_transposition_by_workers(disk, train, tmp_path):
     """Fault: Disk full in a transposition | two workers; 2 disks | one line, no half-made shards; the same call
     continues | bits"""

@@ -34,7 +34,7 @@ def test_training_does_not_depend_on_addresses(loss, dtype, k):
     assert here | there == {_train(loss, dtype, k, 7)}
 
 
-@pytest.mark.fast_cases('float32')
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_merging_does_not_depend_on_addresses(dtype):
     rng = np.random.default_rng(0)

@@ -62,7 +62,7 @@ def swept(p, w, z, order, *, step="line-search", dense=False, dtype=np.float32):
     return totals
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge')
+@pytest.mark.fast_cases("multiclass_squared_hinge")
 @pytest.mark.parametrize("loss", [*NAMES, "ranking_squared_hinge"])
 def test_the_oracle_s_slopes_are_differences(loss):
     rng = np.random.default_rng(1)
@@ -76,7 +76,7 @@ def test_the_oracle_s_slopes_are_differences(loss):
             assert h[r] == pytest.approx((up[1][r] - down[1][r]) / (2 * e), abs=1e-6)
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge')
+@pytest.mark.fast_cases("multiclass_squared_hinge")
 @pytest.mark.parametrize("loss", NAMES)
 def test_the_oracle_s_gradient_is_differences(loss):
     p, e = problem(loss=loss, weighted=True), 1e-6
@@ -90,7 +90,14 @@ def test_the_oracle_s_gradient_is_differences(loss):
         assert gradient[j, r] == pytest.approx(change / (2 * e), abs=1e-8)
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge-l1l2-line-search-False$', 'multiclass_squared_hinge-l1-line-search-True$', 'multiclass_squared_hinge-l2-line-search-True$', 'multiclass_squared_hinge-elasticnet-constant-False$', 'multiclass_squared_hinge-l1linf-constant-False$', 'multiclass_squared_hinge-sparse-group-constant-True$')
+@pytest.mark.fast_cases(
+    "multiclass_squared_hinge-l1l2-line-search-False$",
+    "multiclass_squared_hinge-l1-line-search-True$",
+    "multiclass_squared_hinge-l2-line-search-True$",
+    "multiclass_squared_hinge-elasticnet-constant-False$",
+    "multiclass_squared_hinge-l1linf-constant-False$",
+    "multiclass_squared_hinge-sparse-group-constant-True$",
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -113,7 +120,9 @@ def test_sweeps_are_the_paper_s(loss, penalty, step, weighted):
     assert not w[3].any()
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge-2$', 'multiclass_squared_hinge-7$', 'multiclass_squared_hinge-53$')
+@pytest.mark.fast_cases(
+    "multiclass_squared_hinge-2$", "multiclass_squared_hinge-7$", "multiclass_squared_hinge-53$"
+)
 @pytest.mark.parametrize("m", [2, 3, 4, 7, 8, 9, 53])
 @pytest.mark.parametrize("loss", NAMES)
 def test_any_number_of_classes(loss, m):
@@ -156,7 +165,7 @@ def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     assert w.any(axis=1).sum() < 11
 
 
-@pytest.mark.fast_cases('l1l2-multiclass_squared_hinge$', 'sparse-group-multiclass_squared_hinge$')
+@pytest.mark.fast_cases("l1l2-multiclass_squared_hinge$", "sparse-group-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_oracle_s_gap_bounds_how_much_is_left(loss, penalty):
@@ -208,7 +217,7 @@ def test_a_weight_of_two_is_a_row_twice(loss):
     np.testing.assert_allclose(w, other, atol=1e-12)
 
 
-@pytest.mark.fast_cases('False-multiclass_squared_hinge$')
+@pytest.mark.fast_cases("False-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_loss_of_scores(loss, weighted):

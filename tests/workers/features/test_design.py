@@ -126,7 +126,14 @@ DESIGNS = {
 }
 
 
-@pytest.mark.fast_cases('float32-all', 'float32-pca$', 'float32-expanded', 'float64-fourier', 'float64-pca polynomials', 'float64-convolved logits')
+@pytest.mark.fast_cases(
+    "float32-all",
+    "float32-pca$",
+    "float32-expanded",
+    "float64-fourier",
+    "float64-pca polynomials",
+    "float64-convolved logits",
+)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 def test_features_are_those_of_the_formula(name, dtype):
@@ -139,7 +146,7 @@ def test_features_are_those_of_the_formula(name, dtype):
     assert design.width(design.n_features) == expected.shape[1]
 
 
-@pytest.mark.fast_cases('all', 'pca columns', 'convolved logits')
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_sparse_rows_have_the_features_of_dense_ones(name):
     design = DESIGNS[name]
@@ -181,7 +188,7 @@ def test_kernels_are_approximated():
     np.testing.assert_allclose(z @ z.T / size, np.square(x @ x.T / s + 0.5), atol=0.02)
 
 
-@pytest.mark.fast_cases('fourier')
+@pytest.mark.fast_cases("fourier")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     """Any partitioning has the same features up to what BLAS rounds; whole pieces the same bits."""
@@ -197,7 +204,7 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     np.testing.assert_allclose(np.concatenate(odd), whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.fast_cases('dtype0-fourier', 'dtype1-polynomials')
+@pytest.mark.fast_cases("dtype0-fourier", "dtype1-polynomials")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 def test_room_behind_the_features_changes_none_of_them(kind, dtype):
@@ -250,7 +257,7 @@ def test_a_shared_projection_is_done_once_and_changes_no_bit(layout):
         assert np.array_equal(features_of(one, shared, FLOAT32), features_of(before, rows, FLOAT32))
 
 
-@pytest.mark.fast_cases('fourier')
+@pytest.mark.fast_cases("fourier")
 @pytest.mark.parametrize("other", ["fourier", "masks", "changed"])
 def test_projections_that_differ_are_not_shared(other):
     first = DESIGNS["pca fourier"]
@@ -307,7 +314,7 @@ def test_values_do_not_depend_on_their_place(kernel):
 # ---------------------------------------------------------------- recipes
 
 
-@pytest.mark.fast_cases('all', 'pca columns', 'convolved logits')
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_recipes_roundtrip(name):
     design = replace(DESIGNS[name], stage=0)
@@ -368,7 +375,18 @@ BROKEN = [
 ]
 
 
-@pytest.mark.fast_cases(r"fourier-\{'kind'", r"fourier-\{'seed'", r"masks-\{\}-\{'mask_means'", r"fourier-\{'bandwidth': nan\}", r"columns-\{\}-\{'columns': None\}", r"columns-\{\}-\{'columns': array\(\[0", r"pca fourier-\{'n_features'", r"masks-\{\}-\{'masks': None\}", r"masks-\{'n_features'", 'convolved')
+@pytest.mark.fast_cases(
+    r"fourier-\{'kind'",
+    r"fourier-\{'seed'",
+    r"masks-\{\}-\{'mask_means'",
+    r"fourier-\{'bandwidth': nan\}",
+    r"columns-\{\}-\{'columns': None\}",
+    r"columns-\{\}-\{'columns': array\(\[0",
+    r"pca fourier-\{'n_features'",
+    r"masks-\{\}-\{'masks': None\}",
+    r"masks-\{'n_features'",
+    "convolved",
+)
 @pytest.mark.parametrize(("name", "scalars", "changed"), BROKEN, ids=str)
 def test_broken_recipes_are_refused(name, scalars, changed):
     recipe, arrays = recipe_of(replace(DESIGNS[name], stage=0), 1)
@@ -408,7 +426,7 @@ def test_the_same_bits_in_another_process():
     assert other.stdout.strip() == digest()
 
 
-@pytest.mark.fast_cases('all', 'pca columns', 'convolved logits')
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_work_bytes_cover_what_is_held(name):
     """Buffers of a process that has worked on one block only, and what was drawn."""

@@ -29,7 +29,7 @@ def _gram(block, weight=None):
     return gram
 
 
-@pytest.mark.fast_cases('False-float32-dense', 'True-float64-csr')
+@pytest.mark.fast_cases("False-float32-dense", "True-float64-csr")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -51,7 +51,7 @@ def test_products(layout, dtype, weighted):
     np.testing.assert_allclose(out, 1 + wide @ weights, **scale)
 
 
-@pytest.mark.fast_cases('float32-dense')
+@pytest.mark.fast_cases("float32-dense")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_first_columns_do_not_depend_on_the_others(layout, dtype):
@@ -68,7 +68,7 @@ def test_first_columns_do_not_depend_on_the_others(layout, dtype):
         np.testing.assert_allclose(beside[:, k:], whole[:, k:], rtol=0, atol=scale)
 
 
-@pytest.mark.fast_cases('dense')
+@pytest.mark.fast_cases("dense")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_weight_of_two_is_a_row_twice(layout):
     x = _values(dtype="float64")
@@ -111,7 +111,7 @@ def test_pairs_are_counted():
     assert count_pairs(block.indptr) == (counts * (counts + 1) // 2).sum()
 
 
-@pytest.mark.fast_cases('float32')
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype):
     x = _values(3 * products._FLUSH_ROWS + 5, 1.0, dtype=dtype)
@@ -152,7 +152,7 @@ def test_the_first_columns_of_a_matrix_can_be_the_target():
             assert not upper[D:].any()
 
 
-@pytest.mark.fast_cases('False-float32')
+@pytest.mark.fast_cases("False-float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_other_columns_come_with_the_gram_matrix(dtype, weighted):

@@ -205,7 +205,7 @@ def test_rows_without_features_have_best_duals_too(name, dtype):
 # ---------------------------------------------------------------- conjugates
 
 
-@pytest.mark.fast_cases('crammer_singer', 'softmax', 'ovr_log-1', 'squared-3')
+@pytest.mark.fast_cases("crammer_singer", "softmax", "ovr_log-1", "squared-3")
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_conjugates_obey_fenchel_s_inequality(name, k, target):
     rng = np.random.default_rng(3)
@@ -243,7 +243,7 @@ def test_conjugates_are_finite_where_rounding_has_left_the_simplex(name):
 # ---------------------------------------------------------------- domains and balance
 
 
-@pytest.mark.fast_cases('crammer_singer', 'softmax', 'ovr_log-1', 'squared-3')
+@pytest.mark.fast_cases("crammer_singer", "softmax", "ovr_log-1", "squared-3")
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_feasible_duals_are_the_nearest_in_the_domain(name, k, target):
     rng = np.random.default_rng(4)
@@ -270,7 +270,14 @@ def check_domain(domain, a, y, k):
         np.testing.assert_allclose(masses.sum(axis=1), 1.0, atol=1e-14)
 
 
-@pytest.mark.fast_cases('crammer_singer-4-class-all', 'ovr_log-4-class-some', 'softmax-4-class-none', 'ovr_log-1-class-all', 'squared-1-class-some', 'squared-3-numbers-none')
+@pytest.mark.fast_cases(
+    "crammer_singer-4-class-all",
+    "ovr_log-4-class-some",
+    "softmax-4-class-none",
+    "ovr_log-1-class-all",
+    "squared-1-class-some",
+    "squared-3-numbers-none",
+)
 @pytest.mark.parametrize("spread", ["all", "some", "none"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_balanced_duals_sum_to_zero_in_the_domain(name, k, target, spread):

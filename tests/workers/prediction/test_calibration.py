@@ -62,7 +62,7 @@ def test_the_projection_is_the_closest_point(k, scale):
     np.testing.assert_allclose(projected, reference.project(values, "simplex"), atol=1e-12)
 
 
-@pytest.mark.fast_cases('float32-simplex', 'float64-cube')
+@pytest.mark.fast_cases("float32-simplex", "float64-cube")
 @pytest.mark.parametrize("onto", ["simplex", "cube"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_metamorphic(onto, dtype):

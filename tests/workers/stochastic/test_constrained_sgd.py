@@ -116,7 +116,12 @@ def check_against_oracle(
     return found
 
 
-@pytest.mark.fast_cases(r"project-csr-fixed-ones-0\.0$", r"project-csr-running-ones-0\.05$", r"centre-csr-fixed-weights-0\.0$", r"centre-csr-running-weights-0\.05$")
+@pytest.mark.fast_cases(
+    r"project-csr-fixed-ones-0\.0$",
+    r"project-csr-running-ones-0\.05$",
+    r"centre-csr-fixed-weights-0\.0$",
+    r"centre-csr-running-weights-0\.05$",
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
@@ -139,7 +144,7 @@ def test_without_an_intercept(k, alpha, running):
     assert not found.b.any()
 
 
-@pytest.mark.fast_cases('project-constant', 'centre-two')
+@pytest.mark.fast_cases("project-constant", "centre-two")
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_schedules(mode, schedule):
@@ -162,7 +167,7 @@ def test_two_classes_are_the_numbers_minus_one_and_one(mode, running):
     assert np.array_equal(found[0].b, found[1].b)
 
 
-@pytest.mark.fast_cases('project-2', 'project-17', 'centre-5', 'centre-33')
+@pytest.mark.fast_cases("project-2", "project-17", "centre-5", "centre-33")
 @pytest.mark.parametrize("k", [2, 5, 8, 17, 33])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_many_outputs(mode, k):
@@ -247,7 +252,7 @@ def test_the_same_bits_wherever_arrays_lie(mode, k):
         assert here | set(pool.map(train, range(1, 90, 3))) == {train(7)}
 
 
-@pytest.mark.fast_cases('project-fixed')
+@pytest.mark.fast_cases("project-fixed")
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_a_lane_goes_on_from_its_plain_model(mode, running):

@@ -177,7 +177,7 @@ def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
     assert loss_sum == pytest.approx(scaled_sum, rel=1e-10)
 
 
-@pytest.mark.fast_cases('ovr_squared_hinge', 'ovr_log-paper')
+@pytest.mark.fast_cases("ovr_squared_hinge", "ovr_log-paper")
 @pytest.mark.parametrize(
     ("loss", "given", "metric", "starts"),
     [
@@ -238,7 +238,7 @@ UPDATES = {
 }
 
 
-@pytest.mark.fast_cases('float64-sgd$')
+@pytest.mark.fast_cases("float64-sgd$")
 @pytest.mark.parametrize("name", list(UPDATES))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cuts_and_looks_change_no_bit(name, dtype):
@@ -266,7 +266,7 @@ ONE_LANE = {
 }
 
 
-@pytest.mark.fast_cases('sgd-3-csr-float64$')
+@pytest.mark.fast_cases("sgd-3-csr-float64$")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("k", [2, 3, 9])
@@ -288,7 +288,7 @@ def test_results_do_not_depend_on_addresses(name, k, layout, dtype):
     assert len(here | there) == 1
 
 
-@pytest.mark.fast_cases('sgd$', 'secant$', 'centred$')
+@pytest.mark.fast_cases("sgd$", "secant$", "centred$")
 @pytest.mark.parametrize("name", list(UPDATES))
 def test_arrays_of_the_start_are_only_read(name):
     x, y, _ = problem(3)

@@ -134,7 +134,7 @@ def test_a_round_of_lanes_is_the_oracle_s(small, loss):
     assert records[0]["details"]["step_size"] == size
 
 
-@pytest.mark.fast_cases('l1l2-multiclass_squared_hinge$')
+@pytest.mark.fast_cases("l1l2-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalty):
@@ -201,7 +201,7 @@ def test_tolerance_is_that_of_the_certificate(small):
     assert result.record["certificate"]["value"] <= 1e-4
 
 
-@pytest.mark.fast_cases('sum')
+@pytest.mark.fast_cases("sum")
 @pytest.mark.parametrize("violation", ["sum", "max"])
 def test_the_paper_s_stopping_rule(small, violation):
     dataset, _, _ = small
@@ -339,7 +339,7 @@ def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, v
     assert warm.record["objective"] <= cold.record["objective"] + 1e-12
 
 
-@pytest.mark.fast_cases('state-sweeps$')
+@pytest.mark.fast_cases("state-sweeps$")
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("lost", ["state", "columns"])
 def test_what_is_kept_may_be_lost(small, tmp_path, lost, algorithm):
@@ -402,7 +402,7 @@ def _replaces(path):
     state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
 
 
-@pytest.mark.fast_cases('_truncates-sweeps$')
+@pytest.mark.fast_cases("_truncates-sweeps$")
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 @pytest.mark.parametrize("damage", [_truncates, _replaces])
 def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
@@ -422,7 +422,7 @@ def test_damaged_state_is_made_anew(small, tmp_path, damage, algorithm):
     assert damaged
 
 
-@pytest.mark.fast_cases('sweeps')
+@pytest.mark.fast_cases("sweeps")
 @pytest.mark.parametrize("algorithm", ["sweeps", "working-set"])
 def test_targets_are_read_once(small, monkeypatch, algorithm):
     """Of each partition, in a process: in an object store each read is a request."""

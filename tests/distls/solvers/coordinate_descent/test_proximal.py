@@ -37,7 +37,7 @@ class _Counts(SerialExecutor):
         return super().reduce(function, items, merge=merge, shared=pickle.loads(pickle.dumps(shared)))
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
     x, y = labelled_rows(300, 400, 4)
@@ -112,7 +112,7 @@ def bound_of(dataset, loss):
 # -- the algorithms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge-l1l2$')
+@pytest.mark.fast_cases("multiclass_squared_hinge-l1l2$")
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_line_search_is_the_oracle_s(small, loss, penalty):
@@ -135,7 +135,7 @@ def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
     assert np.min(np.diff(np.log(kept.each("lipschitz")))) < 0 < np.max(np.diff(kept.each("lipschitz")))
 
 
-@pytest.mark.fast_cases('multiclass_squared_hinge-1$')
+@pytest.mark.fast_cases("multiclass_squared_hinge-1$")
 @pytest.mark.parametrize("history", [1, 5])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_spectral_steps_are_the_oracle_s(small, loss, history):
@@ -160,7 +160,7 @@ def test_constant_steps_are_the_oracle_s(small, loss):
     assert kept.each("lipschitz") == [3.0] * 30
 
 
-@pytest.mark.fast_cases('None-False')
+@pytest.mark.fast_cases("None-False")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weights", [None, {"1": 3.0, "2": 0.5}])
 def test_the_norm_of_sigma_bounds_the_curvature_closely(small, intercept, weights):
@@ -213,7 +213,7 @@ def test_the_certificate_bounds_the_distance(small, method, loss):
     assert result.record["objective"] - best <= 1e-5
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_an_intercept_is_not_penalised(small, method):
     """All weights are zero where alpha is large: the intercept alone then minimises the loss."""
@@ -224,7 +224,7 @@ def test_an_intercept_is_not_penalised(small, method):
     np.testing.assert_allclose(result.model.intercept, np.log(shares) - np.log(shares).mean(), atol=1e-6)
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_fit_goes_on_from_a_model(small, tmp_path, method):
     dataset = small[0]
@@ -255,7 +255,7 @@ def test_steps_that_are_too_long_diverge(small, tmp_path):
 # -- rounds and refusals ---------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_round_is_a_read(small, tmp_path, method):
     fit(method, small[0], tmp_path / "run", params={"tau": 0}, passes=6)
@@ -267,7 +267,7 @@ def test_a_round_is_a_read(small, tmp_path, method):
     assert set(rounds[-1]["details"]) == {"outcome", "lipschitz", "violation_ratio", "non_zero_rows"}
 
 
-@pytest.mark.fast_cases('norm')
+@pytest.mark.fast_cases("norm")
 @pytest.mark.parametrize("lipschitz", ["norm", "bound"])
 def test_a_line_search_refuses_constants(small, lipschitz):
     with pytest.raises(ParameterError, match=f"lipschitz={lipschitz}: of step=constant; give a number"):
@@ -289,7 +289,7 @@ def test_refusals(small, tmp_path):
         fit("sparsa", dataset, params={"init": str(tmp_path / "run")}, passes=1)
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_the_plan_counts_scores_of_the_rows_that_there_are(small, method):
     """A chunk has at most the rows of a partition, however many would fit into it."""
@@ -298,7 +298,7 @@ def test_the_plan_counts_scores_of_the_rows_that_there_are(small, method):
     assert 4 * 8 * rows * k < work < 4 * 8 * rows * 4 * k + 4 * one + 2**20
 
 
-@pytest.mark.fast_cases('fista')
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_plans_and_probes(small, method):
     plan = plan_fit(method, small[0].path)

@@ -86,7 +86,7 @@ def test_one_lane_is_yuan_s_shrinking(dataset, loss):
     np.testing.assert_allclose(kept.states[-1].weights, expected[-1], atol=1e-9)
 
 
-@pytest.mark.fast_cases('1-l1$')
+@pytest.mark.fast_cases("1-l1$")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "elasticnet", "sparse-group", "l1linf"])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(dataset, penalty, lanes):

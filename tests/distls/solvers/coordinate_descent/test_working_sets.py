@@ -131,7 +131,7 @@ def test_sets_of_labels(tmp_path, loss):
     assert result.record["objective"] == pytest.approx(sweeps_of(dataset, **params), rel=2e-10)
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
     params = {"alpha": 1e-2, "fit_intercept": True}
     by_gram, _ = records_of(small, **params)
@@ -142,7 +142,7 @@ def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
     assert by_sweeps.record["objective"] == pytest.approx(by_gram.record["objective"], rel=1e-9)
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     """A working set without room for the columns with weights: rounds are the paper's, to the bit."""
     params = {"alpha": 1e-2, "tau": 0.0, "lanes": 2}
@@ -178,7 +178,7 @@ def test_rounds_do_not_depend_on_the_tolerance(small):
     assert few == many[: len(few)]
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_one_process_writes_no_scores_and_reads_none_again(small, tmp_path, monkeypatch):
     """Strengths of a path begin at the scores with which the one before it has ended, with the same bits."""
     read, add = [], violation_task.ScoresOfColumns.add
@@ -226,7 +226,7 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     assert stepped.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
 
 
-@pytest.mark.fast_cases('2')
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("k", [2, 3])
 def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
     x, y = labelled_rows(9000, 60, k)
@@ -241,7 +241,7 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
     products, multiply = [], violation_task.products_of
 
@@ -266,7 +266,7 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
 
 
-@pytest.mark.fast_cases('kept0')
+@pytest.mark.fast_cases("kept0")
 @pytest.mark.parametrize("kept", [[], [1, 4, 5], [0, 2, 3, 6, 9], list(range(300))])
 def test_products_of_two_columns_are_the_same_in_every_gram(kept):
     """Whatever is known, and whatever columns are beside them; a little more than one block of them is new."""
@@ -418,7 +418,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     assert some.record["objective"] == pytest.approx(every.record["objective"], rel=2e-10)
 
 
-@pytest.mark.fast_cases('0-False')
+@pytest.mark.fast_cases("0-False")
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("shift", [0, 2])
 def test_columns_are_put_together_by_row(shift, ones):
@@ -431,7 +431,7 @@ def test_columns_are_put_together_by_row(shift, ones):
     np.testing.assert_array_equal(turned.toarray(), wanted)
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
     fit("bcd", small, params={"alpha": 1e-2})
     assert job_memory
@@ -439,7 +439,7 @@ def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
     assert not job_memory
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_a_tolerance_counts_alone(small, tmp_path):
     """A fit goes on where `tau` is met and `rtol` is not, also one that was stopped in between."""
     params, run = {"alpha": 2e-2}, tmp_path / "run"
@@ -455,7 +455,7 @@ def test_a_tolerance_counts_alone(small, tmp_path):
     assert 1e-10 < soon.record["certificate"]["relative"] <= 5e-4
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_weights_that_are_all_zero_are_proven_at_once(small):
     result, records = records_of(small, alpha=10.0, fit_intercept=False)
     assert not result.model.weights.any()
@@ -463,7 +463,7 @@ def test_weights_that_are_all_zero_are_proven_at_once(small):
     assert records[0]["passes"] == 2.0
 
 
-@pytest.mark.fast_cases('csr')
+@pytest.mark.fast_cases("csr")
 def test_what_sweeps_alone_have_is_refused(small):
     for given in (
         {"shrink": True},

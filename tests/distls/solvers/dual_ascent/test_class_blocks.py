@@ -98,7 +98,7 @@ def test_pruned_weights_are_the_large_ones(data):
     assert 0 < np.count_nonzero(pruned) < np.count_nonzero(whole)
 
 
-@pytest.mark.fast_cases('1$')
+@pytest.mark.fast_cases("1$")
 @pytest.mark.parametrize("block", [1, 5, None])
 def test_blocks_do_not_change_the_bits(data, run, block):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "class_block": block, "prune": 0.02})
@@ -266,7 +266,7 @@ def test_the_plan_chooses_blocks_by_the_memory_limit(tmp_path):
         fit("ovr-sdca", data, memory=MemoryBudget(limit=230 * MIB))
 
 
-@pytest.mark.fast_cases('limits0')
+@pytest.mark.fast_cases("limits0")
 @pytest.mark.parametrize(
     ("limits", "name"),
     [({"passes": 3}, "passes"), ({"rtol": 0.1}, "rtol"), ({"max_seconds": 1.0}, "max_seconds")],

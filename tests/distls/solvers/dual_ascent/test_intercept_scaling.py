@@ -130,7 +130,7 @@ def test_starts_from_other_runs(data, tmp_path):
     assert again.record["objective"] < cold.record["objective"]
 
 
-@pytest.mark.fast_cases('params0')
+@pytest.mark.fast_cases("params0")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -369,7 +369,7 @@ def test_lost_duals_are_made_anew(small, tmp_path):
     assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and recomputed from the weights"]
 
 
-@pytest.mark.fast_cases('the')
+@pytest.mark.fast_cases("the")
 @pytest.mark.parametrize("kept", ["the older", "none"])
 def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
     """With the duals of the older checkpoint the bits of the undisturbed fit; without, other ones and a note.
@@ -489,7 +489,7 @@ def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.fast_cases('params0', 'params3', 'params6', 'params9')
+@pytest.mark.fast_cases("params0", "params3", "params6", "params9")
 @pytest.mark.parametrize(
     ("params", "limits", "error", "words"),
     [
@@ -511,7 +511,7 @@ def test_refusals(small, params, limits, error, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.fast_cases('sgd')
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(
     ("method", "params"),
     [("sgd", {"loss": "log", "alpha": 0.0}), ("mcid", {"loss": "perceptron"})],

@@ -53,7 +53,7 @@ def _values(design, x):
 # ---------------------------------------------------------------- principal components
 
 
-@pytest.mark.fast_cases('False')
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_principal_components(tmp_path, sparse):
     x = _rows()
@@ -97,7 +97,7 @@ def test_principal_components_of_a_constant_are_refused(tmp_path):
 # ---------------------------------------------------------------- bandwidth
 
 
-@pytest.mark.fast_cases('None-False')
+@pytest.mark.fast_cases("None-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("pca", [None, 5])
 def test_the_bandwidth_is_the_median_squared_distance(tmp_path, sparse, pca):
@@ -137,7 +137,7 @@ def test_a_bandwidth_of_zero_is_refused(tmp_path):
     assert given.bandwidth == 2.5
 
 
-@pytest.mark.fast_cases('None-1', '10-3')
+@pytest.mark.fast_cases("None-1", "10-3")
 @pytest.mark.parametrize("degree", [1, 2, 3])
 @pytest.mark.parametrize("pca", [None, 10])
 def test_polynomials_have_a_mean_square_of_one(reader, degree, pca):
@@ -244,7 +244,7 @@ def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path):
     assert (near > 0).mean() < 0.7  # about half are off
 
 
-@pytest.mark.fast_cases('None-kmeans', 'True-random')
+@pytest.mark.fast_cases("None-kmeans", "True-random")
 @pytest.mark.parametrize("features", ["kmeans-masks", "random-masks"])
 @pytest.mark.parametrize("contrast", [None, True])
 def test_masks(tmp_path, features, contrast):
@@ -450,7 +450,13 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.fast_cases('features=sines', 'degree=3: used with features=polynomials,', 'degree=3: used with features=polynomials only', 'rows', 'block_size=30:')
+@pytest.mark.fast_cases(
+    "features=sines",
+    "degree=3: used with features=polynomials,",
+    "degree=3: used with features=polynomials only",
+    "rows",
+    "block_size=30:",
+)
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refusals(params, message):
     with pytest.raises(ParameterError) as error:

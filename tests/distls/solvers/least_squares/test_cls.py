@@ -120,7 +120,7 @@ class TestContractOfFourierFeatures(SolverContract):
     }  # fmt: skip
 
 
-@pytest.mark.fast_cases('False-setting0$')
+@pytest.mark.fast_cases("False-setting0$")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_round_is_the_oracles(setting, weighted, tmp_path):
@@ -155,7 +155,7 @@ def test_sparse_rows_are_dense_rows(tmp_path):
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
 
 
-@pytest.mark.fast_cases('2-float64-setting0$')
+@pytest.mark.fast_cases("2-float64-setting0$")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
@@ -292,7 +292,7 @@ def test_theorem_2_on_noiseless_data(tmp_path):
     assert epsilon[-1] < 0.05 * epsilon[0]
 
 
-@pytest.mark.fast_cases('select')
+@pytest.mark.fast_cases("select")
 @pytest.mark.parametrize("how", ["select", "eval_data"])
 def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path, how):
     x, y = dense_rows(spread=6.0)
@@ -372,7 +372,7 @@ def whole(request, data):
     return params, model.sha256
 
 
-@pytest.mark.fast_cases('float64-some gone$')
+@pytest.mark.fast_cases("float64-some gone$")
 @pytest.mark.parametrize("how", ["some gone", "all gone", "damaged"])
 def test_lost_predictions_are_made_anew_to_the_bit(data, whole, how, tmp_path, rebuilt):
     params, digest = whole
@@ -393,7 +393,7 @@ def test_lost_predictions_on_a_cluster(data, tmp_path, rebuilt):
     assert rebuilt == [1, 2]
 
 
-@pytest.mark.fast_cases('float64')
+@pytest.mark.fast_cases("float64")
 def test_resumed_from_an_older_checkpoint(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
@@ -411,7 +411,7 @@ def test_resumed_from_an_older_checkpoint(data, whole, tmp_path, rebuilt):
     assert [event["round"] for event in Run.open(run).events()] == [1, 2, 3, 4]
 
 
-@pytest.mark.fast_cases('float64')
+@pytest.mark.fast_cases("float64")
 def test_resumed_without_its_predictions(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
@@ -452,7 +452,7 @@ def test_a_residual_fit_that_raises_the_error_is_an_error(data, monkeypatch):
 # ---------------------------------------------------------------- parameters and plan
 
 
-@pytest.mark.fast_cases('3', '1-1', r"1\+log\+2")
+@pytest.mark.fast_cases("3", "1-1", r"1\+log\+2")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -476,7 +476,7 @@ _FUNCTIONS = "expected powers such as 1+2+3, and functions of log, logit, probit
 _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
 
 
-@pytest.mark.fast_cases(r"basis-2\+3", 'basis-999999999999999999', r"basis-1\+x", 'alpha')
+@pytest.mark.fast_cases(r"basis-2\+3", "basis-999999999999999999", r"basis-1\+x", "alpha")
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
@@ -500,7 +500,7 @@ def test_values_out_of_range(data, name, value, rule):
     assert str(caught.value) == f"cls: {name}={value}: {rule}"
 
 
-@pytest.mark.fast_cases('params0', 'params5')
+@pytest.mark.fast_cases("params0", "params5")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -186,7 +186,7 @@ def test_accelerated_and_adaptive_steps_are_the_oracles(tmp_path, link, given, s
     assert np.all(np.diff(found) <= 0)
 
 
-@pytest.mark.fast_cases('softmax')
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize(("link", "bound"), [("softmax", 0.5), ("logit", 0.25)])
 def test_the_bound_of_theorem_1_holds(tmp_path, link, bound):
     """F(W_t) - F(W*) <= 2 L ||W*||^2 / (t + 4), in the metric that the proof uses."""
@@ -219,7 +219,7 @@ def test_the_papers_l_takes_twice_the_steps(tmp_path):
     assert np.all(paper[:20] > sharp)
 
 
-@pytest.mark.fast_cases('none')
+@pytest.mark.fast_cases("none")
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
 def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path, accelerate):
     rng = np.random.default_rng(0)
@@ -241,7 +241,7 @@ def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path, acceler
         np.testing.assert_allclose(found[condition][:n], found[1.0][:n], rtol=1e-8)
 
 
-@pytest.mark.fast_cases('False')
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_the_optimum_is_scikit_learns(tmp_path, fit_intercept):
     x, y = _dense(300, 8, 3)
@@ -256,7 +256,7 @@ def test_the_optimum_is_scikit_learns(tmp_path, fit_intercept):
     assert result.record["certificate"]["value"] < 1e-6
 
 
-@pytest.mark.fast_cases('False-softmax$')
+@pytest.mark.fast_cases("False-softmax$")
 @pytest.mark.parametrize("link", ["softmax", "logit", "identity", "probit"])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_certificates_are_bounds_near_the_truth(tmp_path, link, fit_intercept):
@@ -302,7 +302,7 @@ def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path):
             assert record["gap_estimate"] <= 2e-3 * record["objective"]
 
 
-@pytest.mark.fast_cases('dense-True$')
+@pytest.mark.fast_cases("dense-True$")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_identity_is_ridge_regression_at_one_read(tmp_path, layout, fit_intercept):
@@ -342,7 +342,7 @@ def test_init_goes_on_where_a_run_has_stopped(tmp_path):
     np.testing.assert_allclose(warm.intercept, whole.intercept, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.fast_cases('identity')
+@pytest.mark.fast_cases("identity")
 @pytest.mark.parametrize("link", ["identity", "softmax"])
 def test_singular_sigma_is_fitted_and_said(tmp_path, link):
     x, y = _dense(300, 5, 3)
@@ -364,7 +364,7 @@ def test_singular_sigma_is_fitted_and_said(tmp_path, link):
     np.testing.assert_array_equal(result.model.weights[7], 0.0)
 
 
-@pytest.mark.fast_cases('dense-False$')
+@pytest.mark.fast_cases("dense-False$")
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):
@@ -398,7 +398,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):
     assert f"note: {said}" in run_lines(tmp_path / "run")
 
 
-@pytest.mark.fast_cases('softmax-dense-True$')
+@pytest.mark.fast_cases("softmax-dense-True$")
 @pytest.mark.parametrize(
     ("link", "layout", "fit_intercept"),
     [
@@ -569,7 +569,7 @@ def test_what_is_refused_before_reading(tmp_path):
         assert message in str(caught.value)
 
 
-@pytest.mark.fast_cases('identity')
+@pytest.mark.fast_cases("identity")
 @pytest.mark.parametrize("link", ["identity", "softmax"])
 def test_a_fold_without_rows_is_refused(tmp_path, link):
     x, y = _dense(12, 3, 2)
@@ -598,7 +598,7 @@ def test_a_gram_matrix_that_does_not_fit_is_refused_with_a_block_size(tmp_path):
     assert size in (1024, 2048, 4096)
 
 
-@pytest.mark.fast_cases('identity')
+@pytest.mark.fast_cases("identity")
 @pytest.mark.parametrize("link", ["identity", "softmax"])
 def test_plan_has_seconds_and_grows_with_the_width(tmp_path, link):
     made = []

@@ -52,7 +52,7 @@ def _optimum(p):
     return float(minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=options).fun)
 
 
-@pytest.mark.fast_cases('1-probit')
+@pytest.mark.fast_cases("1-probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_plain_steps_are_algorithm_1(tmp_path, link, steps):
@@ -65,7 +65,7 @@ def test_plain_steps_are_algorithm_1(tmp_path, link, steps):
     np.testing.assert_allclose(model.intercept, expected[-1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.fast_cases('probit')
+@pytest.mark.fast_cases("probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 def test_classes_end_at_the_optimum(tmp_path, link):
     dataset, x, y, s = _classes(tmp_path / "d")
@@ -79,7 +79,7 @@ def test_classes_end_at_the_optimum(tmp_path, link):
     assert 0.0 <= certificate["value"] < 1e-9
 
 
-@pytest.mark.fast_cases('probit')
+@pytest.mark.fast_cases("probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 def test_predictions_and_probabilities_of_classes(tmp_path, link):
     dataset, x, y, _ = _classes(tmp_path / "d")
@@ -151,7 +151,7 @@ def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path):
     assert result.record["eval_mse"] == pytest.approx(evaluate(result.model, dataset).mse)
 
 
-@pytest.mark.fast_cases('params0', 'params3')
+@pytest.mark.fast_cases("params0", "params3")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -27,7 +27,7 @@ def _metric(x, alpha, *, intercept):
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
 
-@pytest.mark.fast_cases('False')
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept):
     x = np.random.default_rng(0).standard_normal((50, 4))
@@ -165,7 +165,7 @@ def test_zero_columns_alone_leave_the_rest_sound():
     )
 
 
-@pytest.mark.fast_cases('False')
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept):
     x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0

@@ -110,7 +110,7 @@ def test_the_error_falls_from_stage_to_stage(tmp_path):
     assert fallen[-1] < 0.8 * fallen[3]
 
 
-@pytest.mark.fast_cases('frequency$')
+@pytest.mark.fast_cases("frequency$")
 @pytest.mark.parametrize("order", ["replacement", "frequency", "gradient", "block-gradient"])
 def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path, order):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
@@ -148,7 +148,7 @@ def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path):
     np.testing.assert_allclose(found, expected[-1].predictions, atol=1e-7)
 
 
-@pytest.mark.fast_cases('recipe0', 'recipe5')
+@pytest.mark.fast_cases("recipe0", "recipe5")
 @pytest.mark.parametrize(
     ("recipe", "arrays", "message"),
     [

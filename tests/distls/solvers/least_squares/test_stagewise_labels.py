@@ -27,7 +27,7 @@ def data(tmp_path_factory):
     return write_targets(path, sp.csr_matrix(x), y, "multilabel", partition_rows=40), x, y.astype(float)
 
 
-@pytest.mark.fast_cases('none')
+@pytest.mark.fast_cases("none")
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
 def test_every_stage_is_the_oracles(data, accelerate):
     dataset, x, y = data

@@ -31,7 +31,7 @@ def _model_rows(path, link, *, twice):
     return data, x, weight / weight.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.fast_cases('one-minimiser-logit')
+@pytest.mark.fast_cases("one-minimiser-logit")
 @pytest.mark.parametrize("link", ["logit", "softmax"])
 @pytest.mark.parametrize("twice", [False, True], ids=["one-minimiser", "many"])
 def test_lemmas_1_and_2_a_minimiser_has_the_means_of_the_model(tmp_path, link, twice):

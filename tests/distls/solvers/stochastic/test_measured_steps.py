@@ -138,7 +138,7 @@ def test_targets_that_do_not_vary_need_the_rows_alone(tmp_path):
     assert _measured(tmp_path / "run")["rows"] == pytest.approx(spread / 0.04, abs=2.0)
 
 
-@pytest.mark.fast_cases('csgd-params0', 'sgd', 'csgd-params7')
+@pytest.mark.fast_cases("csgd-params0", "sgd", "csgd-params7")
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [

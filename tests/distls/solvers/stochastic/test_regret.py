@@ -89,7 +89,7 @@ def test_theorem_3_2_bounds_every_step_of_csgd():
     np.testing.assert_allclose(change, square - 2.0 * fall - found.moved, atol=1e-12)
 
 
-@pytest.mark.fast_cases('sqrt')
+@pytest.mark.fast_cases("sqrt")
 @pytest.mark.parametrize("schedule", ["sqrt", "fixed"])
 def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule):
     """2 sum eta (l(w_t) - l(w*)) <= D^2 - G_2 + G^2 sum eta^2, with w* on every hyperplane: without noise."""

@@ -178,7 +178,7 @@ def test_regression_beats_the_mean(continuous, method):
     assert evaluate(model, dataset).mse < 0.5 * np.var(y, axis=0).mean()
 
 
-@pytest.mark.fast_cases('sgd$', 'sgdqn$', 'adaline$', 'rls$')
+@pytest.mark.fast_cases("sgd$", "sgdqn$", "adaline$", "rls$")
 @pytest.mark.parametrize(
     "method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"]
 )
@@ -205,7 +205,7 @@ def test_features_are_generated_as_the_model_says(classes):
     assert evaluate(made, dataset).error < 0.4
 
 
-@pytest.mark.fast_cases('sgd')
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["sgd", "asgd"])
 def test_generated_features_refuse_what_they_cannot_do(classes, tmp_path, method):
     fit("gls", classes[0], tmp_path / "first", passes=2)
@@ -286,7 +286,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.fast_cases('sgd-params0', 'sgd-params3', 'asgd', 'csgd-params9', 'csgd-params12')
+@pytest.mark.fast_cases("sgd-params0", "sgd-params3", "asgd", "csgd-params9", "csgd-params12")
 @pytest.mark.parametrize(("method", "params", "message"), REFUSED)
 def test_contradictions_are_refused(classes, method, params, message):
     with pytest.raises(ParameterError) as refusal:
@@ -358,7 +358,7 @@ def test_numbers_need_the_squared_loss(continuous):
         fit("sgdqn", continuous[0], passes=1)
 
 
-@pytest.mark.fast_cases('sgd$', 'olbfgs')
+@pytest.mark.fast_cases("sgd$", "olbfgs")
 @pytest.mark.parametrize("method", ["sgd", "sgdqn", "csgd", "rls", "olbfgs"])
 def test_plans_and_probes(classes, method):
     plan = plan_fit(method, classes[0].path, params=DOUBLE)
@@ -372,7 +372,7 @@ def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_path):
         fit("rls", dataset, passes=1, memory=MemoryBudget(2048 * MIB, 1, 1))
 
 
-@pytest.mark.fast_cases('sgd$')
+@pytest.mark.fast_cases("sgd$")
 @pytest.mark.parametrize("method", ["sgd", "sgdqn", "c-adaline", "olbfgs"])
 def test_starts_from_a_run(classes, tmp_path, method):
     """From a good model one more pass is good too; a cold start in the same pass differs."""

@@ -69,7 +69,7 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases('csr-False-softmax-4$')
+@pytest.mark.fast_cases("csr-False-softmax-4$")
 @pytest.mark.parametrize("l1", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -164,7 +164,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     np.testing.assert_allclose(scaled.model.intercept, 2.0 * plain.model.weights[-1], atol=1e-6)
 
 
-@pytest.mark.fast_cases('softmax$')
+@pytest.mark.fast_cases("softmax$")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_curvature_is_the_derivative_of_the_gradient(loss):
     """By central differences, away from the kinks of hinges."""
@@ -265,7 +265,7 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
     assert min(theirs) > 0.0
 
 
-@pytest.mark.fast_cases('hinge')
+@pytest.mark.fast_cases("hinge")
 @pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
 def test_other_losses_are_refused(tmp_path, loss):
     x, y = labelled_rows(60, 10, 3)

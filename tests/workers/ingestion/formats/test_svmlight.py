@@ -128,7 +128,9 @@ def test_every_length_with_the_point_in_every_place_is_exact():
         assert rows[0][: len(texts)] == [(i + 1, float(t)) for i, t in enumerate(texts)]
 
 
-@pytest.mark.fast_cases('/-1$', '/-13', ':-3', ':-15', 'x-5', 'x-17', r"\.-7", r"\.-19", '\\\\x80-9', '\\\\x80-21')
+@pytest.mark.fast_cases(
+    "/-1$", "/-13", ":-3", ":-15", "x-5", "x-17", r"\.-7", r"\.-19", "\\\\x80-9", "\\\\x80-21"
+)
 @pytest.mark.parametrize("place", range(1, 22))
 @pytest.mark.parametrize("bad", ["/", ":", "x", ".", "\x80"])
 def test_a_bad_character_anywhere_in_a_value_is_refused(place, bad):
@@ -261,7 +263,16 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases('1 3-"3"', '1 3:1_0', '1 3:1e39', '1 :1', '1 5:1 3', 'nan', '1,2', '1 999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999')
+@pytest.mark.fast_cases(
+    '1 3-"3"',
+    "1 3:1_0",
+    "1 3:1e39",
+    "1 :1",
+    "1 5:1 3",
+    "nan",
+    "1,2",
+    "1 999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
