@@ -23,7 +23,8 @@ def scores_and_classes(
 def of_row(loss: Loss, z: NDArray[Any], scale: float, y: int) -> tuple[float, NDArray[Any], int]:
     """Return what kernels get of a row: value, slopes, predicted class."""
     g = np.full(len(z), np.nan, z.dtype)
-    value, rival, predicted = row_gradient(loss, z, scale, y, g)
+    # a Python int, as kernels have it: one compilation
+    value, rival, predicted = row_gradient(loss, z, scale, int(y), g)
     if rival != GRADIENT_IN_G:
         g[:] = 0
         g[rival] += 1

@@ -140,7 +140,7 @@ def test_normalized_sigmoids_are_scored_even_where_all_of_them_vanish(dtype, shi
         sigmoids = 1 / (1 + np.exp(-z))
         np.testing.assert_allclose(p, sigmoids / sigmoids.sum(axis=1, keepdims=True), rtol=1e-5)
     losses = NormalizedSigmoids().values(z.astype(float), y)
-    rows = [row_gradient(NormalizedSigmoids(), row, 1.0, c, row)[0] for row, c in zip(z, y, strict=True)]
+    rows = [row_gradient(NormalizedSigmoids(), row, 1.0, int(c), row)[0] for row, c in zip(z, y, strict=True)]
     np.testing.assert_allclose(rows, losses, rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(np.exp(-losses), p[np.arange(len(y)), y], rtol=1e-2 if shift else 1e-5)
     with pytest.raises(ValueError, match="perceptron has no probabilities"):

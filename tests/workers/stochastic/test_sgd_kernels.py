@@ -257,6 +257,7 @@ def test_same_bits_in_any_thread():
         assert np.array_equal(lanes[0].q, lane.q)
 
 
+@pytest.mark.slow
 def test_strided_weights_are_refused():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contract import SolverContract, visits
+from contract import SolverContract, StoredContract, visits
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -12,7 +12,7 @@ from distls.workers.runtime.rng import Purpose, rng
 from reference import mcid as oracle
 
 
-class TestSoftmax(SolverContract):
+class TestSoftmax(StoredContract):
     method = "mcid"
     params = {"alpha": 1e-3}
 

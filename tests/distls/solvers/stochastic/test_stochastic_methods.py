@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from contract import SolverContract, visits
+from contract import SolverContract, StoredContract, visits
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -27,7 +27,7 @@ from reference import stochastic as oracle
 from reference.stagewise import fourier
 
 
-class TestAdaptive(SolverContract):
+class TestAdaptive(StoredContract):
     """With lazy decay, an intercept and class weights."""
 
     method = "sgd"
@@ -395,8 +395,8 @@ def _rounds(method, dataset, run, **params):
 
 def test_lanes_that_agree_meet_less_often(tmp_path):
     x, y = labelled_rows(1600, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
-    rounds = _rounds("sgdqn", dataset, tmp_path / "r", alpha=1.0, sync_bytes=1)
+    dataset = write_dataset(tmp_path / "d", x.astype(np.float64), y, partition_rows=100)
+    rounds = _rounds("sgdqn", dataset, tmp_path / "r", **DOUBLE, alpha=1.0, sync_bytes=1)
     reads = [after["passes"] - before["passes"] for before, after in itertools.pairwise(rounds)]
     spreads = [each["averaging"]["spread"] for each in rounds]
     assert rounds[0]["passes"] == pytest.approx(1 / 8, rel=0.2)
