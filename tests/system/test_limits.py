@@ -38,7 +38,7 @@ def test_a_temporary_folder_that_cannot_be_written(data, tmp_path):
     )
 
 
-@pytest.mark.slow_cases("32")
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [16, 32])
 def test_few_open_files(data, tmp_path, number):
     assert _fit(data, tmp_path / "run", f"ulimit -n {number}") == (

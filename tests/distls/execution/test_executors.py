@@ -167,6 +167,7 @@ class TestEnds:
         executor.close()
         assert len(starts) == 1
 
+    @pytest.mark.slow
     def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(self, monkeypatch):
         made = []
 
@@ -184,6 +185,7 @@ class TestEnds:
             start_local(1, processes=False)
         assert made[0]._cluster.status == Status.closed
 
+    @pytest.mark.slow
     def test_an_interrupt_cuts_closing_short(self, monkeypatch):
         executor = start_local(1, processes=False)
         close = executor.client.close

@@ -157,7 +157,7 @@ def train(tmp_path_factory):
     return path
 
 
-@pytest.mark.fast_cases("8-large-mcid$")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_has_the_bits_of_one_process(workers, given_to_merge, train, method):
     """Sums of least squares, averages of lanes, changes of columns: whatever is merged, and by whom."""

@@ -42,7 +42,7 @@ class TestContract(SolverContract):
         return stored(tmp_path_factory.mktemp("data") / "train", *rows(700))
 
 
-@pytest.mark.fast_cases("dense-bcd-own0-Lasso$")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PENALTIES)
 @pytest.mark.parametrize(
     ("method", "own"), [("bcd", {}), ("bcd", {"algorithm": "sweeps"}), ("fista", {}), ("sparsa", {})]

@@ -57,6 +57,7 @@ def test_the_same_optimum_and_never_further_from_it(dataset, monkeypatch, loss, 
     assert now[-1] <= 1e-7
 
 
+@pytest.mark.slow
 def test_every_row_is_left_at_its_best_constant(dataset):
     params = {**PROBLEM, "loss": "softmax"}
     w = fit("bcd", dataset, params=params, passes=3, eval_every=0).model.weights

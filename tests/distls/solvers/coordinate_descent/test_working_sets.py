@@ -92,6 +92,7 @@ def test_the_optimum_is_that_of_the_sweeps(small, intercept, penalty, loss):
         assert record["eval_bytes_read"] == 0
 
 
+@pytest.mark.slow
 def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
     """L1 logistic regression, with an intercept without a penalty."""
     x, y = labelled_rows(400, 30, 2, seed=3)

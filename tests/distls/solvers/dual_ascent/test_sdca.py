@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -28,7 +28,7 @@ EXACT = {"alpha": ALPHA, "dtype": "float64", "fit_intercept": False}
 HINGES = ("crammer_singer", "ovr_hinge")
 
 
-class TestSoftmax(SolverContract):
+class TestSoftmax(StoredContract):
     """Two lanes and several rounds a pass, as by default."""
 
     method = "sdca"
@@ -84,7 +84,7 @@ def objective_of(primal, model):
 # ---------------------------------------------------------------- the optimum
 
 
-@pytest.mark.fast_cases(r"softmax-2-0\.0-True$")
+@pytest.mark.fast_cases(r"softmax-4-0\.0-True$")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("l1", [0.0, 0.3])
 @pytest.mark.parametrize("k", [2, 4])

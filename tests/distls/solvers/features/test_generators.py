@@ -265,6 +265,7 @@ def test_masks(tmp_path, features, contrast):
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
 
 
+@pytest.mark.slow
 def test_polynomials_beside_masks(tmp_path):
     """A stage's masks are as many without them, and polynomials have a mean square of a tenth."""
     x = _images()
@@ -280,6 +281,7 @@ def test_polynomials_beside_masks(tmp_path):
         np.testing.assert_allclose(np.square(beside[:, 32:]).mean(), 0.1, rtol=0.5 if stage else 0.1)
 
 
+@pytest.mark.slow
 def test_the_bandwidth_of_polynomials_beside_masks(tmp_path):
     """A number is taken as it is; the median is that of distances between the first stage's features."""
     x = _images()

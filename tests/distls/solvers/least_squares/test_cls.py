@@ -145,6 +145,7 @@ def test_every_round_is_the_oracles(setting, weighted, tmp_path):
     assert result.record["certificate"] == {"kind": "none", "value": None}
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_dense_rows(tmp_path):
     x, y = labelled_rows(500, 30, 4)
     params = {"rounds": 3, "alpha": 1e-3}
@@ -170,7 +171,7 @@ def test_the_error_falls_in_all_settings(setting, dtype, classes, tmp_path):
     assert fallen[-1] < 0.9 * fallen[1]
 
 
-@pytest.mark.slow_cases("(dense-|csr-(polynomials|logits)$)")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_generated_features_are_the_oracles_rows(kind, layout, tmp_path):
@@ -578,6 +579,7 @@ def fitted(data, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_predictions_are_probabilities(data, fitted, tmp_path):
     dataset, x, y = data
     expected = reference.calibrated(x, y, rounds=6, alpha=1e-4)[-1].predictions
