@@ -151,6 +151,7 @@ def test_calibrated_rounds_start_from_the_initial_model(tmp_path):
     assert losses[2] < losses[1] < losses[0]
 
 
+@pytest.mark.slow
 def test_a_bad_start_is_no_reason_to_stop(tmp_path):
     """It may be worse than predicting nothing: that is no error, nor the end of the fit."""
     dataset, _, _ = _rows(tmp_path / "d")

@@ -105,7 +105,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
-@pytest.mark.fast_cases(r"0\.02-softmax-csr-l1$")
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", penalties_with(split=True))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "multiclass_squared_hinge"])
@@ -125,6 +125,7 @@ def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_shrinkage_starts_anew_before_it_overflows():
     """So strong that P would pass 1e50 after a part of the rows."""
     x, y, s = problem(3)
