@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from distls.estimators.stochastic import MCIDClassifier
+from distls.estimators.stochastic import MCIDClassifier, StochasticClassifier
 from distls.execution.serial import SerialExecutor
 
 
@@ -35,7 +35,7 @@ def test_fit_and_predict_on_dask_arrays(labels, sparse):
     y = labels[codes]
     lazy = da.from_array(x, chunks=(80, 2))
     lazy = lazy.map_blocks(scipy.sparse.csr_matrix) if sparse else lazy
-    model = MCIDClassifier(alpha=1e-3, passes=4).fit(lazy, da.from_array(y, chunks=80))
+    model = StochasticClassifier(passes=4).fit(lazy, da.from_array(y, chunks=80))
     assert model.classes_.tolist() == labels.tolist()
     assert model.classes_.dtype.kind == labels.dtype.kind
     predicted = model.predict(lazy)

@@ -24,7 +24,7 @@ PARAMS = {"alpha": ALPHA, "fit_intercept": True, "intercept_scaling": SCALING, "
 def rows_of(k, n=60, d=5):
     """Rows whose classes are not balanced, so that an intercept matters."""
     rng = np.random.default_rng([5, k])
-    x = np.round(rng.standard_normal((n, d)), 2).astype(np.float32)
+    x = np.round(rng.standard_normal((n, d)), 2)
     y = (x[:, :k] + np.linspace(1.0, 0.0, k)).argmax(axis=1)
     y[:k] = np.arange(k)
     return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
