@@ -289,7 +289,7 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
 
 
 def test_a_model_scores_and_refuses_tables(tmp_path, training):
-    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3, "loss": "log"}, passes=2)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3}, passes=2)
     rows = make_rows(40, seed=2)
     write_rows(tmp_path / "b.csv", rows, HEADER)
     ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train")

@@ -115,7 +115,7 @@ def test_parquet_and_plain_numbers(tmp_path):
     labelled = frame.assign(y=np.where(frame.sum(axis=1) > 0, "up", "down"))
     labelled.to_parquet(tmp_path / "train.parquet")
     distls.ingest(tmp_path / "train.parquet", tmp_path / "train", label_column="y", transform="standardize")
-    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params=LOG, passes=2)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3}, passes=2)
     model = distls.load_model(tmp_path / "run")
     scores = written(tmp_path, "train.parquet", "scores.zarr", labelled=True, top=2)["score"]
     others = [frame.to_numpy(), frame.to_numpy().tolist(), np.asfortranarray(frame), sp.csr_matrix(frame)]
