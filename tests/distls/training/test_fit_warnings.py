@@ -71,6 +71,7 @@ def test_that_sparse_columns_are_rare_is_no_matter_of_scales(tmp_path, unit):
     assert sparse_advice(tmp_path, x, y) == "give it more passes, or another method (`distls methods`)"
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_not_to_be_standardized(tmp_path):
     x, y = sparse_rows(np.tile(np.geomspace(0.01, 10, 20), 4))
     text = sparse_advice(tmp_path, x, y)
@@ -246,7 +247,7 @@ def numbers_of(tmp_path, scales, first=0.0):
     return tmp_path / "d", 1.0 - rest.var() / y.var()
 
 
-@pytest.mark.fast_cases("sdca")
+@pytest.mark.fast_cases("newton")
 @pytest.mark.parametrize(
     "method",
     [

@@ -26,7 +26,7 @@ __all__ = ["disk", "faulty"]
 
 # One solver of each way of distributing, and two more that keep something of every row.
 WAYS = {
-    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-3}, {"passes": 5}),
+    "lanes": ("mcid", {"alpha": 1e-3}, {"passes": 5}),
     "statistics": ("gls", {"link": "softmax", "alpha": 1e-3}, {"passes": 5}),
     "shards": ("bcd", {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0}, {"passes": 5}),
     "calibrated": ("cls", {"rounds": 4}, {}),
