@@ -61,7 +61,7 @@ def test_columns_are_found_by_name_in_frames_of_any_library(fitted):
     assert np.array_equal(fitted.predict(FRAME[:1]), fitted.predict(FRAME)[:1])
 
 
-@pytest.mark.fast_cases("rows0", "rows4")
+@pytest.mark.fast_cases("rows0", "rows3")
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -14,7 +14,6 @@ def test_dates(text):
     assert is_date(text)
 
 
-@pytest.mark.fast_cases("2024-01$", "10", "$")
 @pytest.mark.parametrize("text", ["2024-13", "1.5", "192.168.0.1", "10-20", "2024-01/31", "555-1234", ""])
 def test_other_texts(text):
     assert not is_date(text)

@@ -324,8 +324,6 @@ def test_the_command_line_takes_every_option(tmp_path):
 @pytest.mark.fast_cases(
     "a,b\\\\n1,2\\\\n-options0",
     "a,b\\\\n1,2\\\\n,1\\\\n",
-    'a,b\\\\n1,2\\\\n"x\\\\ny"',
-    "a,b\\\\n-options9",
     "a,b\\\\n1,2\\\\n-2",
 )
 @pytest.mark.parametrize(

@@ -427,7 +427,7 @@ def test_what_has_no_unit_is_refused(parse, text, what):
         parse(text)
 
 
-@pytest.mark.fast_cases("asked0", "asked3", "asked6")
+@pytest.mark.fast_cases("asked0", "asked3")
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
