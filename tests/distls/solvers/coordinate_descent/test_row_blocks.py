@@ -114,7 +114,6 @@ def test_it_is_named_where_rows_do_not_fit_and_goes_on(small, tmp_path, monkeypa
         assert resume(tmp_path / "run").model.sha256 == named.model.sha256
 
 
-@pytest.mark.fast_cases(r"1\.0")
 def test_rounds_without_a_step_say_so_and_end(tmp_path):
     x, y = labelled_rows(600, 40, 4)
     dataset = write_dataset(tmp_path / "train", 1e20 * x.toarray(), y)

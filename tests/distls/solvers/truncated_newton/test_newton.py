@@ -69,7 +69,7 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases("csr-False-softmax-4$")
+@pytest.mark.fast_cases(r"csr-False-softmax-4-0\.0")
 @pytest.mark.parametrize("l1", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
