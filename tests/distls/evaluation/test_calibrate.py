@@ -336,8 +336,8 @@ def train(tmp_path_factory):
 
 
 def test_a_fit_calibrates_what_it_publishes(four, train, tmp_path):
-    plain = fit("mcid", train, tmp_path / "plain", params={"loss": "hinge"}, passes=2)
-    made = fit("mcid", train, tmp_path / "run", params={"loss": "hinge"}, passes=2, calibrate=four.data)
+    plain = fit("mcid", train, tmp_path / "plain", params={"dtype": "float64"}, passes=2)
+    made = fit("mcid", train, tmp_path / "run", params={"dtype": "float64"}, passes=2, calibrate=four.data)
     assert made.model.sha256 == plain.model.sha256
     assert made.model.calibration["kind"] == made.calibrated.details.calibration == "temperature"
     assert load_model(tmp_path / "run").calibration == made.model.calibration
@@ -383,7 +383,7 @@ def test_of_many_fits_only_what_is_published_is_calibrated(four, train, tmp_path
 
 
 def test_from_the_command_line(four, train, tmp_path):
-    run, held, options = tmp_path / "run", four.data.path, ("-p", "loss=hinge", "--passes", 1, "--quiet")
+    run, held, options = tmp_path / "run", four.data.path, ("-p", "dtype=float64", "--passes", 1, "--quiet")
     text = printed("fit", "mcid", train.path, run, *options, "--calibrate", held, "--calibration", "vector")
     assert f"calibrated (vector) on {N} held-out rows, on which now log loss " in text
     text = printed("calibrate", run, held)
