@@ -302,15 +302,6 @@ def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
     assert 0 < second["running_error"] < 1
 
 
-@pytest.mark.fast_cases("csr-three threads$")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset, cluster):
-    given = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
-    alone = fit("gls", dataset, **given).model
-    other = fit("gls", dataset, executor=opened(cluster), **given).model
-    assert other.sha256 == alone.sha256
-
-
 @pytest.mark.fast_cases("csr")
 def test_selection_takes_the_lowest_error(dataset, rows, tmp_path):
     grid = {"link": "identity", "alpha": [100.0, 1e-3]}

@@ -207,13 +207,6 @@ def test_gls_is_ridge_regression(tmp_path, rows, intercept, weighted):
     np.testing.assert_allclose(model.intercept, np.zeros(K) + ridge.intercept_, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.fast_cases("csr-three threads$")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset, cluster):
-    alone = fit("gls", dataset, params=IDENTITY).model
-    assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256
-
-
 @pytest.mark.fast_cases("csr")
 def test_outputs_do_not_meddle_with_each_other(dataset, rows, tmp_path):
     both = fit("gls", dataset, params=IDENTITY).model

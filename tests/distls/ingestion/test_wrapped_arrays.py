@@ -45,7 +45,9 @@ def test_they_are_the_arrays_that_they_wrap(kind, tmp_path):
 
 def test_a_stream_takes_them():
     own = StochasticClassifier(loss="log").partial_fit(ROWS, LABELS, classes=[0, 1, 2])
-    assert np.array_equal(own.coef_, StochasticClassifier(loss="log").partial_fit(X, Y, classes=[0, 1, 2]).coef_)
+    assert np.array_equal(
+        own.coef_, StochasticClassifier(loss="log").partial_fit(X, Y, classes=[0, 1, 2]).coef_
+    )
 
 
 @pytest.mark.slow

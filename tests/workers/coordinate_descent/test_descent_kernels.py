@@ -190,33 +190,6 @@ def test_the_constant_is_sharp():
     assert bcd.constant(row, np.ones(1)) == pytest.approx(largest)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", NAMES)
-def test_classes_may_change_places(loss):
-    p, other = problem(5, loss=loss), np.array([3, 0, 4, 1, 2])
-    w, z = np.zeros((12, 5)), np.zeros((60, 5))
-    turned, scores = w.copy(), z.copy()
-    for _ in range(3):
-        swept(p, w, z, range(12))
-        swept(replace(p, y=other[p.y].astype(np.int32)), turned, scores, range(12))
-    np.testing.assert_allclose(turned[:, other], w, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", NAMES)
-def test_a_weight_of_two_is_a_row_twice(loss):
-    p = problem(4, loss=loss)
-    s = np.ones(60)
-    s[:7] = 2.0
-    twice = replace(p, x=np.concatenate([p.x, p.x[:7]]), y=np.concatenate([p.y, p.y[:7]]))
-    w, other = np.zeros((12, 4)), np.zeros((12, 4))
-    z, scores = np.zeros((60, 4)), np.zeros((67, 4))
-    for _ in range(3):
-        swept(replace(p, s=s), w, z, range(12))
-        swept(twice, other, scores, range(12))
-    np.testing.assert_allclose(w, other, atol=1e-12)
-
-
 @pytest.mark.fast_cases("False-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("weighted", [False, True])

@@ -68,16 +68,6 @@ def test_first_columns_do_not_depend_on_the_others(layout, dtype):
         np.testing.assert_allclose(beside[:, k:], whole[:, k:], rtol=0, atol=scale)
 
 
-@pytest.mark.fast_cases("dense")
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_a_weight_of_two_is_a_row_twice(layout):
-    x = _values(dtype="float64")
-    weight = 1.0 + np.arange(len(x)) % 3
-    twice = np.repeat(x, weight.astype(int), axis=0)
-    expected = _gram(as_rows(twice, layout))
-    np.testing.assert_allclose(_gram(as_rows(x, layout), weight), expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.fast_cases(r"0\.02")
 @pytest.mark.parametrize("density", [0.02, 0.3, 1.0])
 def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(density, monkeypatch):

@@ -157,25 +157,6 @@ def test_gradient_is_the_derivative_of_the_loss_sum(name):
         assert grad_b[c] == pytest.approx((total(w, b + step) - total(w, b - step)) / (2 * h), abs=1e-6)
 
 
-@pytest.mark.fast_cases("softmax")
-@pytest.mark.parametrize("name", NAMES)
-def test_weight_two_is_the_row_twice(name):
-    x, y, _, w, b = problem(5)
-    s = np.ones(len(x))
-    s[:9] = 2.0
-    twice = np.concatenate([np.arange(len(x)), np.arange(9)])
-    sums = []
-    for rows, labels, weight in (
-        (as_rows(x, "csr"), y, s),
-        (as_rows(x[twice], "csr"), y[twice], NO_WEIGHT),
-    ):
-        grad, grad_b = np.zeros_like(w), np.zeros_like(b)
-        loss_sum, weight_sum, _ = add_gradient(rows, labels, weight, LOSSES[name], w, b, grad, grad_b)
-        sums.append((loss_sum, weight_sum, grad, grad_b))
-    for a, c in zip(*sums, strict=True):
-        np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_weights_give_a_float64_gradient(name):

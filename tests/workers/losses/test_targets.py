@@ -93,22 +93,6 @@ def test_slopes_are_float64_and_scores_are_left_alone(loss, kind, y):
     assert np.array_equal(scores, before)
 
 
-@pytest.mark.fast_cases("squared-class", "squared-continuous")
-@kinds
-def test_a_weight_of_two_is_the_row_twice(loss, kind, y):
-    twice = np.repeat(np.arange(N), 2)
-    doubled = {"class": CODES[twice], "multilabel": sets_of(WANTED[twice]), "continuous": NUMBERS[twice]}[
-        kind
-    ]
-    heavy, many = (
-        score_gradients(loss, SCORES, y, np.full(N, 2.0)),
-        score_gradients(loss, SCORES[twice], doubled, NONE),
-    )
-    assert heavy.loss_sum == pytest.approx(many.loss_sum, rel=1e-13)
-    assert heavy.weight_sum == many.weight_sum
-    np.testing.assert_allclose(heavy.values.sum(axis=0), many.values.sum(axis=0), rtol=1e-12)
-
-
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
 def test_sets_of_one_label_cost_what_classes_cost(loss):
     one = score_gradients(loss, SCORES, sets_of(np.eye(K)[CODES]), WEIGHT)

@@ -148,37 +148,6 @@ def test_averaging_penalty_is_measured_on_the_sample(tmp_path):
     assert averaging["loss_after"] == pytest.approx(record["objective"] - penalty, rel=1e-6)
 
 
-@pytest.mark.slow
-def test_perceptron_does_not_depend_on_alpha(tmp_path):
-    x, y = labelled_rows(300, 40, 4)
-    dataset = write_dataset(tmp_path / "d", x, y)
-    errors = set()
-    for alpha in (1e-2, 1e-4, 1e-6):
-        params = {"loss": "perceptron", "alpha": alpha, "lanes": 1, "average": "none", "fit_intercept": False}
-        model = fit("mcid", dataset, params=params, passes=2).model
-        errors.add(tuple((x @ model.weights).argmax(axis=1)))
-    assert len(errors) == 1
-
-
-@pytest.mark.slow
-def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path):
-    x, y = labelled_rows(200, 30, 3)
-    weight = np.where(np.arange(200) < 50, 2.0, 1.0).astype(np.float32)
-    twice = np.concatenate([np.arange(200), np.arange(50)])
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=weight)
-    doubled = write_dataset(tmp_path / "d", x[twice], y[twice])
-    model = tmp_path / "start"
-    fit("mcid", weighted, model, params={"alpha": 1e-2}, passes=1)
-    values = [
-        fit(
-            "mcid", data, params={"alpha": 1e-2, "init": str(model), "t0": 1e9, "average": "none"}, passes=1
-        ).record
-        for data in (weighted, doubled)
-    ]
-    assert values[0]["objective"] == pytest.approx(values[1]["objective"], rel=1e-6)
-    assert values[0]["certificate"]["value"] == pytest.approx(values[1]["certificate"]["value"], rel=1e-4)
-
-
 def test_certificate_bounds_the_distance_to_the_optimum(tmp_path):
     from sklearn.linear_model import LogisticRegression
 
