@@ -66,9 +66,7 @@ def step_of(name, k, target, dtype):
     y = targets_of(rng, name, k, target)
     q = 10.0 ** rng.uniform(-3, 6, N_ROWS)
     z, a = scores_of(rng, k).astype(dtype), duals_of(rng, name, k, y).astype(dtype)
-    x = CsrRows(
-        np.arange(N_ROWS + 1), np.arange(N_ROWS).astype(index_dtype(N_ROWS)), np.ones(N_ROWS, np.float32)
-    )
+    x = CsrRows(np.arange(N_ROWS + 1), np.arange(N_ROWS).astype(index_dtype(N_ROWS)), np.ones(N_ROWS, dtype))
     w, duals, none, totals = z.copy(), a.copy(), np.zeros(k), np.zeros(len(Totals()))
     up, down = np.zeros(k), np.zeros(k)
     settings = AscentSettings(1.0, 0.0, 0.0, form_of(name, k))
@@ -170,7 +168,7 @@ def test_duals_stay_in_the_domain(name):
 def test_rows_without_features_have_best_duals_too(name, dtype):
     """The sums stay those of the duals, however often such a row is visited."""
     k, n = 4, 6
-    x = CsrRows(np.zeros(n + 1, np.int64), np.empty(0, index_dtype(n)), np.empty(0, np.float32))
+    x = CsrRows(np.zeros(n + 1, np.int64), np.empty(0, index_dtype(n)), np.empty(0, dtype))
     y = (np.arange(n) % k).astype(np.int32)
     w, duals, totals = np.zeros((n, k), dtype), np.zeros((n, k), dtype), np.zeros(len(Totals()))
     none = np.zeros(k)
