@@ -91,7 +91,7 @@ def test_columns_of_dask_data_frames_have_names():
     x, y = blobs()
     frame = pandas.DataFrame(x, columns=[*"abcde"])
     lazy = dataframe.from_pandas(frame, npartitions=3)
-    model = MCIDClassifier(passes=2).fit(lazy, y)
+    model = StochasticClassifier(passes=2).fit(lazy, y)
     assert model.feature_names_in_.tolist() == [*"abcde"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing about names that are not there

@@ -77,7 +77,8 @@ def test_other_rows_are_refused_in_one_line(fitted, rows, message):
 
 
 def test_what_needs_all_rows_at_once_is_refused(fitted):
-    for estimator in (distls.MCIDClassifier(), distls.MCIDClassifier().fit(FRAME, Y)):
+    made = distls.StochasticClassifier(loss="log")
+    for estimator in (made, clone(made).fit(FRAME, Y)):
         with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
             estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
     with pytest.raises(ParameterError, match="label_column="):

@@ -24,7 +24,7 @@ def trained(root, method, params, *, target="class", passes=2, **options):
     return x, y
 
 
-@pytest.mark.fast_cases("mcid-params0-MCIDClassifier$")
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(
     ("method", "params", "name"),
     [
@@ -72,7 +72,7 @@ def test_regressors(tmp_path):
 MIXED = {"penalty": "elasticnet", "alpha": 0.05}
 
 
-@pytest.mark.fast_cases("bcd-continuous-params0-ElasticNet-None$")
+@pytest.mark.fast_cases("sdca-class-params4")
 @pytest.mark.parametrize(
     ("method", "target", "params", "name", "l1_ratio"),
     [

@@ -85,6 +85,7 @@ def test_steps_that_are_too_long_are_tried_without_a_warning():
         assert CSGDRegressor().fit(x, y).score(x, y) > 0.5
 
 
+@pytest.mark.slow
 def test_targets_that_overflow_are_what_is_to_be_scaled():
     x = np.random.default_rng(0).normal(size=(40, 3))
     with pytest.raises(ValueError, match=r"or scale y$"):

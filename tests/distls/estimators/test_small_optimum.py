@@ -30,7 +30,7 @@ def _is_in_memory(fitted):
     return not fitted.model_.dataset_fingerprint
 
 
-@pytest.mark.fast_cases("no_intercept-log-3$")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_model_that_guesses_warns():
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
 
 
-@pytest.mark.fast_cases("net$")
+@pytest.mark.fast_cases("log$")
 @pytest.mark.parametrize("name", ["ridge", "net", "log", "weights"])
 @pytest.mark.filterwarnings("ignore:.*(categorical|standardize|missing values)")
 def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):

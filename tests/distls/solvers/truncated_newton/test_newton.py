@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import SolverContract, StoredContract
 from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from target_helpers import write_targets
@@ -23,7 +23,7 @@ EXACT = {"alpha": 0.1, "dtype": "float64"}
 LOSSES = losses_with(dual=True, smooth=True, second_order=True)
 
 
-class TestSgdStart(SolverContract):
+class TestSgdStart(StoredContract):
     """From a pass of stochastic gradients, with an intercept that is balanced."""
 
     method = "newton"
