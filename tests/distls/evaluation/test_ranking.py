@@ -98,7 +98,7 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, lo
     assert result.record["objective"] == pytest.approx(bcd.objective(p, w), rel=1e-6)
 
 
-@pytest.mark.slow_cases("(dense-|csr-multitask)")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ORACLES)
 def test_one_lane_goes_as_the_oracle_does(dataset, rows, loss):
     p, shards = problem(rows, loss), dataset.columns

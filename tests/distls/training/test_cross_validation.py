@@ -29,7 +29,11 @@ PATH = {"alpha": "path", "alphas": "1:0.1:0.01", "folds": FOLDS, "dtype": "float
 @pytest.fixture(scope="module")
 def rows():
     x, y = labelled_rows(100, 12, 3)
-    return sp.csr_matrix(x), y, np.random.default_rng(0).integers(1, 4, 100).astype(np.float32)
+    return (
+        sp.csr_matrix(x.astype(np.float64)),
+        y,
+        np.random.default_rng(0).integers(1, 4, 100).astype(np.float32),
+    )
 
 
 @pytest.fixture(scope="module")
