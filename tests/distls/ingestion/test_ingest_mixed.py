@@ -72,6 +72,7 @@ def test_each_kind_has_its_features(tmp_path):
     assert data.meta.source["recipe"]["id_column"] == "user_id"
 
 
+@pytest.mark.fast_cases("plain")
 @pytest.mark.parametrize("note", ["plain {}", 'two\nlines, "{}"'])
 def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
     table = frame()

@@ -64,7 +64,7 @@ def test_numbers_alone_are_dense(tmp_path):
     assert open_dataset(tmp_path / "e").feature_names() == ["2", "3", "4", "5"]
 
 
-@pytest.mark.slow_cases("None$")
+@pytest.mark.slow
 @pytest.mark.parametrize("header", [None, HEADER])
 def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header):
     rows = make_rows(6)

@@ -126,7 +126,7 @@ class Counting:
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
 
 
-@pytest.mark.fast_cases("mcid-params0-shape0-4$", "mcid-params0-shape3-8$")
+@pytest.mark.fast_cases("mcid-params0-shape0-4$")
 @pytest.mark.parametrize("few", [FEW, FEW_HERE])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(

@@ -416,6 +416,7 @@ def digest():
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_same_bits_in_another_process():
     code = "import sys; sys.path[:0] = sys.argv[1:]; from test_design import digest; print(digest())"
     folders = [path for path in sys.path if path.rstrip("/").endswith("tests")]
