@@ -36,6 +36,7 @@ def _named_in(path):
     return names
 
 
+@pytest.mark.fast_cases("max_seconds")
 @pytest.mark.parametrize(
     ("limit", "others"),
     [

@@ -296,7 +296,7 @@ def test_datasets_are_described_no_better(at, attack):
     assert refused("info", at / "data").startswith(str(at / "data"))
 
 
-@pytest.mark.slow_cases("(gls|bcd|sdca)")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sgd", "gls", "bcd", "sdca"])
 def test_classes_without_rows_are_refused_before_weights_are_made(at, method):
     many = 2**17

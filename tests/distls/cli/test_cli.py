@@ -379,6 +379,7 @@ def test_select_publishes_the_best_child(place, tmp_path):
     assert child["weights_sha256"] == found["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_what_diverges_is_told_of_parameters_that_it_has(tmp_path):
     x, y = labelled_rows(200, 20, 2)
     write_dataset(tmp_path / "d", x * 1e15, y)

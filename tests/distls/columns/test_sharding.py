@@ -324,6 +324,7 @@ def test_killed_before_the_rename_it_resumes(many, tmp_path, monkeypatch):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_what_is_half_made_is_finished_first(many, tmp_path):
     path = copy(many, "sparse", tmp_path)
@@ -358,7 +359,7 @@ def test_a_plan_that_is_none_is_made_anew(many, tmp_path, text):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
-@pytest.mark.fast_cases("8")
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("cut", [0, 8, 100])
 def test_a_group_that_was_cut_short_is_written_anew(many, tmp_path, cut):
@@ -371,6 +372,7 @@ def test_a_group_that_was_cut_short_is_written_anew(many, tmp_path, cut):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_groups_that_were_changed_are_refused(many, tmp_path):
     # one bundle a shard, so that columns move between bundles
@@ -392,6 +394,7 @@ def test_groups_that_were_changed_are_refused(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.slow
 def test_every_worker_must_see_the_shards(many, tmp_path):
     path = shutil.copytree(many / "sparse-whole", tmp_path / "d")
     data = open_dataset(path)
@@ -442,6 +445,7 @@ def test_little_memory_means_more_and_smaller_groups(many, tmp_path):
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
 
 
+@pytest.mark.fast_cases("900")
 @pytest.mark.parametrize("size", [900, 10**7])
 def test_what_cannot_fit_is_refused_before_anything_is_read(many, tmp_path, size):
     path = copy(many, "sparse", tmp_path)

@@ -368,6 +368,7 @@ def test_what_limits_a_round(small, wide):
     assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "merge"
 
 
+@pytest.mark.slow
 def test_more_of_everything_takes_longer_or_less_time(wide):
     half = _plan(wide, "100x8", 800, bandwidth=TEN_GBIT / 2)
     whole, ten = _plan(wide, "100x8", 800), _plan(wide, "100x8", 800, stored_bytes=10**13)

@@ -188,6 +188,7 @@ def test_factors_are_ill_conditioned(kind, condition):
     assert y.mean() == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.slow
 def test_axis_has_scales_one_over_i_along_the_axes_and_alpha_none():
     x, _ = generate_rows("axis", 0, "train", 0, 5 * BLOCK_ROWS)
     np.testing.assert_allclose(x.values.std(axis=0) * np.arange(1, 501), 1.0, rtol=0.02)

@@ -168,7 +168,7 @@ def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha
     np.testing.assert_allclose(losses, values, rtol=1e-9)
 
 
-@pytest.mark.fast_cases(r"sharp-1\.0-softmax$")
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["softmax", "logit"])
 @pytest.mark.parametrize(("given", "start"), [("sharp", 1.0), ("adaptive", 0.125), (0.01, None)])
 def test_accelerated_and_adaptive_steps_are_the_oracles(tmp_path, link, given, start):
@@ -219,7 +219,7 @@ def test_the_papers_l_takes_twice_the_steps(tmp_path):
     assert np.all(paper[:20] > sharp)
 
 
-@pytest.mark.fast_cases("none")
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
 def test_objectives_do_not_depend_on_the_basis_of_the_features(tmp_path, accelerate):
     rng = np.random.default_rng(0)
@@ -398,7 +398,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):
     assert f"note: {said}" in run_lines(tmp_path / "run")
 
 
-@pytest.mark.fast_cases("softmax-dense-True$")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "layout", "fit_intercept"),
     [
