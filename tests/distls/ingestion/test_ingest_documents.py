@@ -74,6 +74,7 @@ def test_the_default_width(tmp_path):
     assert np.array_equal(part.x.indices, expected.indices)
 
 
+@pytest.mark.slow
 def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
     text = "b\tsun rain\r\n\na\tfog\nb\t\nc\tüber über".encode()
     (tmp_path / "a.txt").write_bytes(text)

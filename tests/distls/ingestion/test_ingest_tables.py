@@ -441,6 +441,7 @@ def test_files_may_have_the_columns_in_another_order(tmp_path, columns, options,
     assert one[2:] == several[2:]
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_number():
     names = [f"column {c}" for c in range(50_000)]
     start = f"{','.join(names)}\n{','.join('1' for _ in names)}\n".encode()
