@@ -224,7 +224,7 @@ def test_an_intercept_is_not_penalised(small, method):
     np.testing.assert_allclose(result.model.intercept, np.log(shares) - np.log(shares).mean(), atol=1e-6)
 
 
-@pytest.mark.fast_cases("fista")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_fit_goes_on_from_a_model(small, tmp_path, method):
     dataset = small[0]

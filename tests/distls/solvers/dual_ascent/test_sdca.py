@@ -276,6 +276,7 @@ def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     assert resume(stopped).model.sha256 == whole.model.sha256
 
 
+@pytest.mark.slow
 def test_a_round_without_rows_is_not_made(tmp_path):
     """Partitions of fewer rows than a pass has rounds."""
     x, y = labelled_rows(20, 12, 2)
@@ -329,6 +330,7 @@ def stored(run):
     return RowState(run / "state").stored()
 
 
+@pytest.mark.slow
 def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     """Those of the state and of two checkpoints while it runs; those of the model when it has ended."""
     first = tmp_path / "first"
