@@ -18,6 +18,7 @@ from distls.training.callbacks import History
 from distls.workers.runtime.rng import Purpose, rng
 
 
+@pytest.mark.slow_cases("three threads", "2-1000000000.0")
 class SolverContract(solvers.SolverContract):
     """What `distls.testing` has for every method, and what takes longer."""
 

@@ -28,7 +28,8 @@ DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 
 def manifests(name: str) -> list[dict[str, Any]]:
     """Return the YAML documents of a file in deploy/."""
-    return list(yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8")))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return list(yaml.load_all((DEPLOY / name).read_text(encoding="utf-8"), loader))
 
 
 def misfits(value: Any, shape: Any, where: str = "") -> list[str]:

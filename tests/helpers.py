@@ -99,7 +99,7 @@ def labelled_rows(
 def rows_with_mistakes(k: int, seed: int = 0, n: int = 60, d: int = 6) -> tuple[Any, Any, Any]:
     """Return small numbers with zeros, the class of the largest of the first k with some mistakes, and weights."""
     rng = np.random.default_rng([seed, k])
-    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
+    x = np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)
     y = np.abs(x[:, :k]).argmax(axis=1)
     y[rng.random(n) < 0.1] = 0
     y[:k] = np.arange(k)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-_compiled: list[tuple[str, float]] = []
+_compiled: list[tuple[str, float, str]] = []  # kernel, seconds, types of its arguments
 _begun: list[float] = []
 
 
@@ -35,7 +35,8 @@ def _listen() -> None:
             seconds = time.thread_time() - _begun.pop()
             if not _begun:
                 function = event.data["dispatcher"].py_func
-                _compiled.append((f"{function.__module__}.{function.__qualname__}", round(seconds, 3)))
+                name = f"{function.__module__}.{function.__qualname__}"
+                _compiled.append((name, round(seconds, 3), str(event.data["args"])))
 
     register("numba:compile", Compilations())
 
@@ -73,7 +74,7 @@ def _sums(records: list[dict[str, Any]], *, files: bool) -> list[tuple[str, floa
         row = rows[record["test"].split("::")[0] if files else record["test"]]
         compiled = record["compiled"]
         for column, value in enumerate(
-            (record["wall"], record["cpu"], sum(s for _, s in compiled), len(compiled))
+            (record["wall"], record["cpu"], sum(s for _, s, _ in compiled), len(compiled))
         ):
             row[column] += value
     return sorted(((name, *row) for name, row in rows.items()), key=lambda row: -row[2])
@@ -83,15 +84,18 @@ def main(folder: str) -> None:
     """Print the sums of a run, its dearest files and tests."""
     lines = [line for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
     records = [json.loads(line) for line in lines]
-    kernels = [seconds for record in records for _, seconds in record["compiled"]]
+    kernels = [(s, name, types, r["test"]) for r in records for name, s, types in r["compiled"]]
     print(
         f"{len(records)} tests, {sum(r['wall'] for r in records):.0f} s, CPU {sum(r['cpu'] for r in records):.0f} s"
     )
-    print(f"{len(kernels)} kernels compiled in {sum(kernels):.0f} s of these")
+    print(f"{len(kernels)} kernels compiled in {sum(kernel[0] for kernel in kernels):.0f} s of these")
     for title, rows in (("files", _sums(records, files=True)), ("tests", _sums(records, files=False))):
         print(f"\n{title}: wall, CPU, compiling [s], kernels")
         for name, wall, cpu, compiling, count in rows[:60]:
             print(f"{wall:8.1f} {cpu:8.1f} {compiling:8.1f} {count:4.0f}  {name}")
+    print("\nkernels: seconds, the first test that needs it, types")
+    for seconds, name, types, test in sorted(kernels, reverse=True)[:60]:
+        print(f"{seconds:8.1f}  {name}  {test}\n          {types}")
 
 
 if __name__ == "__main__":

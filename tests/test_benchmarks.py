@@ -173,7 +173,7 @@ def test_every_module_can_be_imported():
             importlib.import_module(f"benchmarks.{folder}.{path.stem}")
 
 
-@pytest.mark.fast_cases("tables|defaults")
+@pytest.mark.fast_cases("tables$")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_it_writes_the_report_that_it_returns(name, run, capsys, tmp_path):
@@ -434,10 +434,12 @@ def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(tmp_path, capsys, 
         figures.main(["lsr-figure-9", *out])
 
 
+@pytest.mark.slow
 def test_every_method_has_a_peak():
     assert sorted(peaks.METHODS) == sorted(METHODS)
 
 
+@pytest.mark.slow
 def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm():
     rng = np.random.default_rng(0)
     x, codes = sp.random(60, 12, 0.4, "csr", rng=rng), rng.integers(0, 3, 60)
@@ -520,6 +522,7 @@ def test_sets_are_made_of_the_owners_files(kind, rows, classes, tmp_path):
     assert distls.open_dataset(tmp_path / "few-test").meta.n_rows == found[1].meta.n_rows
 
 
+@pytest.mark.fast_cases(r"quality\.real", r"papers\.sgd_qn", r"papers\.bcd-arguments8")
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [
@@ -573,6 +576,7 @@ def test_systems_say_what_failed_and_what_is_missing(sets_place, monkeypatch, ca
     assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_bcd_paper_beside_the_author_s_program(sets_place, tmp_path, monkeypatch, capsys):
     def zeros(x, y, alpha, **options):
         return np.zeros((x.shape[1], int(y.max()) + 1)), 1e3, 1e3
@@ -669,6 +673,7 @@ def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch)
     assert made.faults[-1] == "remove data/there"
 
 
+@pytest.mark.fast_cases("0--False", "None", "1-two\\\\nlines\\\\n", "1-compiled", "0-Traceback")
 @pytest.mark.parametrize(
     ("code", "written", "killed", "trouble"),
     [

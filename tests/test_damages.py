@@ -18,6 +18,7 @@ def _trials(name, folder, seed, count):
     return found
 
 
+@pytest.mark.fast_cases("dataset", "kernels")
 @pytest.mark.parametrize("name", FAST)
 def test_a_few_trials(name, tmp_path):
     assert _trials(name, tmp_path, 0, FEW) == []

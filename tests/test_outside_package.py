@@ -14,7 +14,11 @@ PACKAGE = Path(__file__).parent / "outside"
 
 @pytest.mark.parametrize(
     ("suites", "tests"),
-    [("TestLoss or TestPenalty or TestFormat", 18), pytest.param("TestMethod", 7, marks=pytest.mark.slow)],
+    [
+        ("TestPenalty", 6),
+        pytest.param("TestLoss or TestFormat", 11, marks=pytest.mark.slow),
+        pytest.param("TestMethod", 7, marks=pytest.mark.slow),
+    ],
 )
 def test_a_package_of_its_own_passes_the_suites(tmp_path, suites, tests):
     for name in ("toys.py", "test_toys.py"):

@@ -133,6 +133,7 @@ def test_no_progress_is_none_of_calls_within_a_call_either(cell):
     assert len(cell.shown) == 1
 
 
+@pytest.mark.fast_cases("given0", "given4")
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -36,6 +36,7 @@ def _named_in(path):
     return names
 
 
+@pytest.mark.fast_cases("max_seconds")
 @pytest.mark.parametrize(
     ("limit", "others"),
     [
@@ -143,6 +144,7 @@ def test_a_record_names_all_that_can_be_asked_for():
     )
 
 
+@pytest.mark.slow
 def test_the_walk_of_a_setting_is_short():
     # in a process that has rehearsed nothing: the kernel meets the setting first when it is compiled
     ran = subprocess.run(

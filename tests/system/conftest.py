@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -28,7 +27,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests of this folder time for several commands."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/system/"):
             item.add_marker(pytest.mark.timeout(4 * SECONDS))
 
 

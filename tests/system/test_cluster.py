@@ -13,7 +13,7 @@ from helpers import SECONDS
 
 from distls.training.fitting import fit
 
-PARAMS = {"loss": "hinge", "alpha": 1e-4}
+PARAMS = {"alpha": 1e-4}
 PASSES = 3
 UNUSED = "tcp://127.0.0.1:9"  # the port of the discard service, which nothing serves
 

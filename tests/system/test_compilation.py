@@ -151,6 +151,7 @@ def test_no_second_process_where_workers_ingest_or_no_core_is_free(monkeypatch, 
         pass
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_once(monkeypatch, tmp_path):
     # it ends with the block, and is not started where all is stored
     monkeypatch.setattr(compile_beside, "available_cores", lambda: 2)

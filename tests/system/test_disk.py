@@ -88,7 +88,7 @@ def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     assert not (out / ".ingest").exists()
 
 
-@pytest.mark.slow_cases("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
 def test_columns_stop_and_resume(disk, train, tmp_path, share):
     whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=16 * KIB).columns
@@ -148,6 +148,7 @@ def test_a_run_that_cannot_even_start_says_where(disk, train):
     one_line(_fit(train, disk.path / "run"), f"cannot write the run {disk.path}/run: {FULL}")
 
 
+@pytest.mark.slow
 def test_text_that_does_not_fit_is_one_line(disk, train):
     """The demonstration writes some."""
     disk.fill(20 * KIB)
@@ -157,6 +158,7 @@ def test_text_that_does_not_fit_is_one_line(disk, train):
     assert str(caught.value) == f"cannot write {disk.path}/d.svm: {FULL}; {remedy}"
 
 
+@pytest.mark.fast_cases("csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
     """Fault: Disk full in `predict` | CSV and zarr | one line; no file | bits"""
@@ -182,7 +184,7 @@ LIMITED = [
 ]
 
 
-@pytest.mark.slow_cases("ingest", "predict")
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "arguments"), LIMITED)
 def test_a_limit_of_file_size_is_reported_too(train, text, tmp_path, command, arguments):
     if command == "predict":

@@ -236,6 +236,7 @@ STUCK = {
 }
 
 
+@pytest.mark.fast_cases("start", "close")
 @pytest.mark.parametrize("phase", STUCK)
 def test_what_is_to_be_stuck_is_there(phase):
     """The tests that use it belong to the slow lane; a name that has moved is seen by every run."""

@@ -38,7 +38,7 @@ def test_a_temporary_folder_that_cannot_be_written(data, tmp_path):
     )
 
 
-@pytest.mark.slow_cases("32")
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [16, 32])
 def test_few_open_files(data, tmp_path, number):
     assert _fit(data, tmp_path / "run", f"ulimit -n {number}") == (
@@ -55,8 +55,7 @@ def test_a_limit_on_open_files_that_can_be_raised_is(data, tmp_path):
     assert _fit(data, tmp_path / "run", "ulimit -S -n 32") == (0, [])
 
 
-@pytest.mark.slow_cases("dask-(40|200)")
-@pytest.mark.slow_cases("(dask-1000|serial-.*)$")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [40, 150, 200, 1000])  # below 150 NumPy cannot be loaded
 @pytest.mark.parametrize("executor", ["dask", "serial"])
 def test_few_addresses(data, tmp_path, size, executor):

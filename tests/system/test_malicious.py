@@ -274,7 +274,7 @@ DATASETS = {
 }
 
 
-@pytest.mark.slow_cases("absurd rows", "column numbers")
+@pytest.mark.fast_cases("array names$", "huge shape$", "link to the table$", "pipe$", "zstd bomb$")
 @pytest.mark.parametrize("attack", sorted(DATASETS))
 def test_datasets(at, attack):
     """Fault: A malicious data set | metadata, table, chunks, links | one line, exit code 1; no model, no predictions"""
@@ -289,13 +289,14 @@ def test_datasets(at, attack):
     assert not (at / "out.csv").exists()
 
 
+@pytest.mark.fast_cases("deep", "array")
 @pytest.mark.parametrize("attack", ["deep", "hole", "link to the table", "huge shape", "array names"])
 def test_datasets_are_described_no_better(at, attack):
     DATASETS[attack][0](at / "data")
     assert refused("info", at / "data").startswith(str(at / "data"))
 
 
-@pytest.mark.slow_cases("(gls|bcd|sdca)")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sgd", "gls", "bcd", "sdca"])
 def test_classes_without_rows_are_refused_before_weights_are_made(at, method):
     many = 2**17
@@ -360,6 +361,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.fast_cases("deep", "row")
 @pytest.mark.parametrize("attack", sorted(COLUMNS))
 def test_column_shards(at, attack):
     change, message = COLUMNS[attack]
@@ -451,6 +453,7 @@ MODELS = {
 }
 
 
+@pytest.mark.fast_cases("array", "degree", "loss", "pickle of", "width")
 @pytest.mark.parametrize("attack", sorted(MODELS))
 def test_models(at, attack):
     """Fault: A malicious model | bundle, arrays, recipe, links | one line, exit code 1"""
@@ -498,6 +501,7 @@ LIKE = {
 }
 
 
+@pytest.mark.fast_cases("idf", "transforms")
 @pytest.mark.parametrize("attack", sorted(LIKE))
 def test_data_that_go_through_what_a_model_says(at, attack):
     attributes, arrays, message = LIKE[attack]
@@ -540,6 +544,7 @@ RUNS = {
 }
 
 
+@pytest.mark.fast_cases("array", "data", "method", "request", "status")
 @pytest.mark.parametrize("attack", sorted(RUNS))
 def test_runs(at, attack):
     """Fault: A malicious run or checkpoint | configuration, status, state, links, lock | one line, exit code 1;
@@ -562,6 +567,7 @@ def test_untouched_runs_go_on(at, method):
     assert resume(at / method).status == Status.MAX_PASSES
 
 
+@pytest.mark.fast_cases("changes0")
 @pytest.mark.parametrize(
     "changes", [{"method": 3}, {"grid": []}, {"grid": [{"alpha": {"a": []}}]}, {"dataset": 5}]
 )
@@ -662,6 +668,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.fast_cases("idx", "npy objects", "npz offsets", "npz without")
 @pytest.mark.parametrize("attack", sorted(SOURCES))
 def test_arrays_as_sources(tmp_path, attack):
     """Fault: A malicious source | npy, npz, IDX | one line, exit code 1; no output folder"""
@@ -748,6 +755,7 @@ HDF5 = {
 }
 
 
+@pytest.mark.fast_cases("external", "virtual")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("attack", sorted(HDF5))
 def test_hdf5(tmp_path, attack):
@@ -773,6 +781,7 @@ def zarr_v2(path, name, codecs, payload, shape=(4,), dtype="|O"):
     (array / ".".join("0" * len(shape))).write_bytes(payload)
 
 
+@pytest.mark.fast_cases("codecs0")
 @pytest.mark.parametrize("codecs", [
     {"filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}], "compressor": None},
     {"filters": [{"id": "pickle", "protocol": 5}], "compressor": None},
@@ -900,6 +909,7 @@ def use(root, what):
     return resume(copy, executor=SerialExecutor()).model is not None
 
 
+@pytest.mark.fast_cases("array", "status")
 @pytest.mark.parametrize("kind", sorted(FUZZED))
 @examples(40)
 @given(

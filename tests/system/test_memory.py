@@ -160,6 +160,7 @@ def test_descent_by_rows_stays_below_the_plan(large, tmp_path):
     assert not (tmp_path / "run" / "state").exists()
 
 
+@pytest.mark.slow
 def test_columns_that_cannot_fit_are_refused_at_once(large):
     refused = Watched("columns", large, "--workers", 2, "--memory-limit", "150MiB")
     assert (refused.code, refused.out, refused.workers) == (1, "", {})

@@ -304,6 +304,7 @@ def test_what_is_not_there(faults):
     )
 
 
+@pytest.mark.slow
 def test_wrong_credentials_are_named_and_not_shown(faults, data, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", WRONG_KEY)
     forget_clients()

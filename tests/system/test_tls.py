@@ -133,13 +133,13 @@ def _records(stream):
 
 
 def _arguments(documents, run, *options):
-    parameters = ("-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, "--eval-every", 0, "--quiet")
+    parameters = ("-p", "alpha=1e-4", "--passes", PASSES, "--eval-every", 0, "--quiet")
     return ["fit", "mcid", documents, run, *parameters, *options]
 
 
 def test_same_bits_and_nothing_readable_on_the_way(standing, command, documents, tmp_path):
     """Fault: An eavesdropper on the connection | between driver and scheduler | nothing | bits"""
-    model = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0).model
+    model = fit("mcid", documents, params={"alpha": 1e-4}, passes=PASSES, eval_every=0).model
     recorder = Recorder(standing.address)
     try:
         run = command(
@@ -199,6 +199,7 @@ def test_workers_of_strangers_are_refused(standing, tmp_path, strangers):
     assert standing.n_workers() == 2
 
 
+@pytest.mark.slow
 def test_all_of_it_is_on_loopback_and_its_files_are_private(standing):
     # the scheduler and its page, and of each of two workers the nanny, itself and its page
     assert len(_listening(standing.process)) == 8
@@ -210,9 +211,7 @@ def test_all_of_it_is_on_loopback_and_its_files_are_private(standing):
 @pytest.mark.slow
 def test_a_cluster_of_a_fit_is_on_loopback(command, documents, tmp_path):
     options = ("--passes", 10_000, "--workers", 2, "--quiet")
-    run = command(
-        "fit", "mcid", documents, tmp_path / "run", "-p", "loss=hinge", "-p", "alpha=1e-4", *options
-    )
+    run = command("fit", "mcid", documents, tmp_path / "run", "-p", "alpha=1e-4", *options)
     process = psutil.Process(run.process.pid)
     run.when(lambda: len(_listening(process)) == 8)
     run.when((tmp_path / "run" / "events.jsonl").exists)

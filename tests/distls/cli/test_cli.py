@@ -123,6 +123,20 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases(
+    "1-arguments0",
+    "2-arguments5-no",
+    "2-arguments10",
+    "2-arguments16",
+    "2-arguments21",
+    "2-arguments26",
+    "1-arguments31",
+    "1-arguments36",
+    "1-arguments41",
+    "1-arguments47",
+    "1-arguments52",
+    "2-arguments57",
+)
 @pytest.mark.parametrize(("code", "arguments", "message"), REFUSED)
 def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, message):
     before = sorted(place.iterdir())
@@ -131,6 +145,7 @@ def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, mess
     assert sorted(place.iterdir()) == before
 
 
+@pytest.mark.fast_cases("arguments0", "arguments3", "arguments7", "arguments10")
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -242,6 +257,7 @@ def test_columns_are_added_once_and_described(place, tmp_path):
     assert (replaced.shard_size, len(replaced) > 8) == (2048, True)
 
 
+@pytest.mark.fast_cases("ingest")
 @pytest.mark.parametrize("command", ["ingest", "generate"])
 def test_columns_at_once(place, tmp_path, command):
     source = (place / "scaled.svm",) if command == "ingest" else ("axis",)
@@ -307,6 +323,7 @@ def test_lines_of_events(place):
     assert "objective" not in events[0]
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("quiet", [False, True])
 def test_results_on_stdout_and_progress_on_stderr(place, tmp_path, quiet):
     options = ("--quiet",) if quiet else ()
@@ -329,6 +346,7 @@ def test_results_on_stdout_and_progress_on_stderr(place, tmp_path, quiet):
         assert len(list(csv.reader(file))) == 601
 
 
+@pytest.mark.fast_cases("evaluate")
 @pytest.mark.parametrize("command", ["evaluate", "calibrate", "predict"])
 def test_notes_on_rows_to_score_are_silenced(tmp_path, command):
     table, later = tmp_path / "t.csv", tmp_path / "later.csv"
@@ -361,6 +379,7 @@ def test_select_publishes_the_best_child(place, tmp_path):
     assert child["weights_sha256"] == found["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_what_diverges_is_told_of_parameters_that_it_has(tmp_path):
     x, y = labelled_rows(200, 20, 2)
     write_dataset(tmp_path / "d", x * 1e15, y)
@@ -370,6 +389,7 @@ def test_what_diverges_is_told_of_parameters_that_it_has(tmp_path):
     assert err.endswith("; try a larger alpha, a smaller eta0, or scale the data\n")
 
 
+@pytest.mark.fast_cases("lambda")
 @pytest.mark.parametrize(("name", "hint"), [("lambda", "is alpha"), ("T", "--passes N"), ("eta", "eta0")])
 def test_the_papers_names_of_parameters_are_translated(tmp_path, place, name, hint):
     code, _, err = distls("fit", "mcid", place / "train", tmp_path / "run", "-p", f"{name}=1", *SERIAL)

@@ -33,6 +33,7 @@ def test_methods_and_their_parameters_are_completed():
     assert "completion" in completed(incomplete="comp")
 
 
+@pytest.mark.fast_cases("bash")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_one_of_the_shell(shell, tmp_path):
     if shell == "bash" and shutil.which("bash") is None:
@@ -44,6 +45,7 @@ def test_the_script_is_one_of_the_shell(shell, tmp_path):
         subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
 
 
+@pytest.mark.fast_cases("fit")
 @pytest.mark.parametrize("command", ["fit", "plan", "train"])
 def test_the_help_names_the_methods(command):
     shown = printed(command, "--help")

@@ -37,11 +37,13 @@ def ran():
         signal.signal(number, handler)
 
 
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_with_code_3(ran, number):
     assert ran(lambda: signal.raise_signal(number)) == (3, "", "interrupted\n")
 
 
+@pytest.mark.fast_cases("2-2", "1-1$")
 @pytest.mark.parametrize("first", SIGNALS)
 @pytest.mark.parametrize("second", SIGNALS)
 def test_what_is_saved_after_the_first_is_not_lost_to_the_second(ran, first, second):

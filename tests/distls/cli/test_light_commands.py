@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
     return found
 
 
+@pytest.mark.fast_cases("-")
 @pytest.mark.parametrize("words", ["--help", "info data", "info run", "methods"])
 def test_nothing_heavy_is_loaded(folder, words):
     command = [sys.executable, "-c", _CODE, *words.split()]

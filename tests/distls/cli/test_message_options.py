@@ -1,6 +1,7 @@
 """Messages name options that the commands have which may print them."""
 
 import ast
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -55,13 +56,16 @@ def texts(path):
         yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
 
 
+@functools.cache
 def mentions():
-    """Yield (module, text, option) for each option in a text of several words."""
-    for path in sorted((ROOT / "distls").rglob("*.py")):
-        module = path.relative_to(ROOT).as_posix()
-        for text in () if module.startswith(FOREIGN) else texts(path):
-            for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text) if " " in text else ():
-                yield module, text, option
+    """Return (module, text, option) for each option in a text of several words."""
+    paths = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "distls").rglob("*.py"))}
+    return [
+        (module, text, option)
+        for module, path in paths.items()
+        for text in (() if module.startswith(FOREIGN) else texts(path))
+        for option in (re.findall(r"(?<![\w-])--[a-z][a-z-]+", text) if " " in text else ())
+    ]
 
 
 def of_python():

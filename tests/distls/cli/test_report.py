@@ -214,6 +214,7 @@ def test_a_diverged_round_is_shown(data, tmp_path):
     assert (row[0], row[3]) == ("2", "-")
 
 
+@pytest.mark.slow
 def test_settings_that_diverged_in_their_folds_leave_a_run(data, tmp_path):
     """They have no error, and JSON has no word for infinity; so have lanes that diverged."""
     path = {"alpha": "path", "alphas": "0.1:0.01", "folds": 2}

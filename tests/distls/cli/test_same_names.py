@@ -60,6 +60,7 @@ def _function(command):
     return inspect.signature(getattr(distls, RENAMED.get(command, command)))
 
 
+@pytest.mark.fast_cases("append", "compare", "fit", "ingest", "predict", "train")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_options_of_a_command_are_arguments_of_its_function(command):
     taken = _function(command).parameters
@@ -76,6 +77,7 @@ def test_options_of_a_command_are_arguments_of_its_function(command):
     assert names - set(taken) - of_sources == set()
 
 
+@pytest.mark.fast_cases("append", "compare", "fit", "ingest", "predict", "train")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_arguments_of_a_function_are_options_of_its_command(command):
     options = {ALIKE.get(each.name or "", each.name) for each in cli.commands[command].params}

@@ -96,8 +96,8 @@ def _expected_failures(estimator):
 
 # the others need other types, kernels and fits
 @pytest.mark.fast_cases(
-    ".*-check_(fit_score_takes_y|estimators_unfitted|regressors_train$|fit2d_1sample|no_attributes_set_in_init"
-    "|parameters_default_constructible)"
+    r"(StochasticClassifier|DualLogisticRegression|GeneralizedLeastSquaresRegressor)\(.*-check_fit_score_takes_y",
+    ".*-check_(no_attributes_set_in_init|parameters_default_constructible)",
 )
 @pytest.mark.slow_cases(
     r"MCIDClassifier\((?!alpha=0.1\)).+\)-",

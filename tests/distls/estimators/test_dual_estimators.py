@@ -51,7 +51,7 @@ def _cost(loss, classes):
     return 1.4 if loss == ("crammer_singer" if classes == 2 else "squared_hinge") else 0.7
 
 
-@pytest.mark.fast_cases("hinge-2")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
 def test_agrees_with_linear_svc(rows, classes, loss):
@@ -109,7 +109,7 @@ def test_agrees_with_ridge_on_a_constant_column():
     np.testing.assert_allclose(mine.intercept_, 2.0 * theirs.coef_[:, -1], atol=1e-6)
 
 
-@pytest.mark.slow_cases(r"(None-0\.5|2-0\.0)$")
+@pytest.mark.fast_cases(r"None-0\.0$")
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 @pytest.mark.parametrize("k", [None, 2])
 def test_agrees_with_ridge_and_elastic_net(k, l1_ratio):
@@ -150,12 +150,14 @@ def test_c_is_alpha_by_the_number_of_rows(tmp_path, rows):
     assert np.array_equal(DualLinearSVC(C=2.0).fit(tmp_path / "d").coef_, of_c.coef_)
 
 
+@pytest.mark.slow
 def test_a_warm_start_needs_fewer_passes(rows):
     fitted = DualLogisticRegression(warm_start=True, tol=1e-8).fit(*rows)
     cold = fitted.n_iter_
     assert fitted.fit(*rows).n_iter_ < cold
 
 
+@pytest.mark.fast_cases("options0")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -61,6 +61,7 @@ def test_columns_are_found_by_name_in_frames_of_any_library(fitted):
     assert np.array_equal(fitted.predict(FRAME[:1]), fitted.predict(FRAME)[:1])
 
 
+@pytest.mark.fast_cases("rows0", "rows3")
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -76,7 +77,8 @@ def test_other_rows_are_refused_in_one_line(fitted, rows, message):
 
 
 def test_what_needs_all_rows_at_once_is_refused(fitted):
-    for estimator in (distls.MCIDClassifier(), distls.MCIDClassifier().fit(FRAME, Y)):
+    made = distls.StochasticClassifier(loss="log")
+    for estimator in (made, clone(made).fit(FRAME, Y)):
         with pytest.raises(ParameterError, match="partial_fit takes columns of numbers"):
             estimator.partial_fit(FRAME, Y, classes=["no", "yes"])
     with pytest.raises(ParameterError, match="label_column="):
@@ -143,6 +145,7 @@ def test_kinds_are_for_frames_of_any_columns():
         stream.partial_fit(NUMBERS, Y, classes=["no", "yes"])
 
 
+@pytest.mark.slow
 def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
     distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)
     again = clone(CLASSIFIER).fit(FRAME, Y).fit(tmp_path / "d")

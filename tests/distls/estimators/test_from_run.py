@@ -24,7 +24,7 @@ def trained(root, method, params, *, target="class", passes=2, **options):
     return x, y
 
 
-@pytest.mark.fast_cases("mcid", "sgd", "cls")
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(
     ("method", "params", "name"),
     [
@@ -51,6 +51,7 @@ def test_classifiers(tmp_path, method, params, name):
     assert not hasattr(clone(found), "n_features_in_")
 
 
+@pytest.mark.slow
 def test_partial_fit_goes_on_from_the_weights(tmp_path):
     x, y = trained(tmp_path, "mcid", {"loss": "log", "alpha": 1e-3, "lanes": 1})
     found = distls.load_estimator(tmp_path / "run")
@@ -71,7 +72,7 @@ def test_regressors(tmp_path):
 MIXED = {"penalty": "elasticnet", "alpha": 0.05}
 
 
-@pytest.mark.fast_cases("bcd-continuous-params0", "bcd-class", "sdca-class-params3")
+@pytest.mark.fast_cases("sdca-class-params4")
 @pytest.mark.parametrize(
     ("method", "target", "params", "name", "l1_ratio"),
     [

@@ -30,7 +30,7 @@ def rows():
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
 
-@pytest.mark.fast_cases("csr")
+@pytest.mark.fast_cases("csr-GeneralizedLeastSquaresClassifier$")
 @pytest.mark.parametrize("estimator", ALL)
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_same_bits_as_fit(estimator, layout, tmp_path, rows):
@@ -52,6 +52,7 @@ def test_same_bits_as_fit(estimator, layout, tmp_path, rows):
     assert np.array_equal(again.decision_function(x), in_memory.decision_function(x))
 
 
+@pytest.mark.fast_cases("GeneralizedLeastSquaresClassifier")
 @pytest.mark.parametrize("estimator", ALL)
 def test_dask_arrays(estimator, rows):
     x, y = rows[0].toarray(), rows[1]
@@ -89,6 +90,7 @@ def test_calibrated_probabilities_are_the_scores(rows):
     assert np.array_equal(two.decision_function(x), np.diff(two.predict_proba(x)).ravel())
 
 
+@pytest.mark.fast_cases("made0")
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -107,6 +109,7 @@ def test_no_probabilities(made, message):
     assert str(caught.value.__cause__) == message
 
 
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("basis", [2, "1+2", (1, 2), [1, 2]])
 def test_ways_to_give_a_basis(basis, rows):
     fitted = CalibratedLeastSquaresClassifier(basis, rounds=2).fit(*rows)
@@ -114,6 +117,7 @@ def test_ways_to_give_a_basis(basis, rows):
     assert fitted.get_params()["basis"] == basis
 
 
+@pytest.mark.slow
 def test_a_weight_is_a_number_of_rows(rows):
     x, y = rows
     times = np.random.default_rng(3).integers(0, 3, len(y))
@@ -123,6 +127,7 @@ def test_a_weight_is_a_number_of_rows(rows):
     np.testing.assert_allclose(weighted.predict_proba(x), expected.predict_proba(x), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_warm_start_goes_on(rows):
     warm = GeneralizedLeastSquaresClassifier(passes=3, warm_start=True).fit(*rows)
     first = warm.model_.sha256
@@ -130,6 +135,7 @@ def test_a_warm_start_goes_on(rows):
     assert warm.fit(*rows).model_.sha256 != first
 
 
+@pytest.mark.fast_cases("made0")
 @pytest.mark.parametrize(
     ("made", "message"),
     [

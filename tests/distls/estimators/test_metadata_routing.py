@@ -55,6 +55,7 @@ def test_a_search_weighs_its_scores(rows):
     assert found.best_estimator_.coef_[0, 0] < 0 < plain.best_estimator_.coef_[0, 0]
 
 
+@pytest.mark.slow
 def test_names_of_columns_pass_through(rows):
     x, y, _ = rows
     fitted = make_pipeline(StandardScaler(), distls.StochasticClassifier(passes=2))

@@ -38,7 +38,7 @@ def streamed(made, x, y, cuts, **options):
     return made
 
 
-@pytest.mark.fast_cases("options0-log-(none|tail)")
+@pytest.mark.fast_cases("options0-log-none$")
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 @pytest.mark.parametrize("loss", ["log", "hinge", "perceptron"])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": True, "dtype": "float64", "t0": 3.5}])
@@ -68,6 +68,7 @@ def test_same_bits_as_fit_of_the_estimator(rows, layout, dtype):
     assert np.array_equal(made.predict(x), once.predict(x))
 
 
+@pytest.mark.slow
 def test_batches_end_with_their_block_as_with_their_partition(tmp_path, rows):
     x, y = rows
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
@@ -78,6 +79,7 @@ def test_batches_end_with_their_block_as_with_their_partition(tmp_path, rows):
     assert made.model_.sha256 == model.sha256
 
 
+@pytest.mark.slow
 def test_weights_of_mean_one_are_those_of_a_fit(tmp_path, rows):
     x, y = rows
     weight = np.where(np.arange(ROWS) % 2, 0.25, 1.75).astype(np.float32)
@@ -97,7 +99,7 @@ def test_class_weights_count_as_given_like_sample_weights(rows):
     assert by_class.model_.sha256 == by_row.model_.sha256
 
 
-@pytest.mark.fast_cases("tail")
+@pytest.mark.slow
 @pytest.mark.parametrize("average", ["none", "all", "tail"])
 def test_cutting_the_stream_changes_no_bit(rows, average):
     x, y = rows[0][:387], rows[1][:387]
@@ -164,6 +166,7 @@ def test_after_fit_it_goes_on_from_its_weights_like_a_warm_start(tmp_path, rows)
         _ = made.t_
 
 
+@pytest.mark.slow
 def test_after_fit_alpha_is_that_which_the_rows_decided(rows):
     x, y = rows
     made = MCIDClassifier(lanes=1).fit(x, y)
@@ -174,6 +177,7 @@ def test_after_fit_alpha_is_that_which_the_rows_decided(rows):
     assert MCIDClassifier().partial_fit(x, y, classes=np.unique(y)).model_.params["alpha"] == 1e-5
 
 
+@pytest.mark.slow
 def test_what_fit_knew_of_the_data_is_kept(tmp_path, rows):
     x, y = rows
     made = MCIDClassifier(passes=1).fit(write_dataset(tmp_path / "d", x, y, classes=NAMES.tolist()))
@@ -183,6 +187,7 @@ def test_what_fit_knew_of_the_data_is_kept(tmp_path, rows):
     assert np.array_equal(made.predict(tmp_path / "d"), made.predict(x))
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_read_as_a_dataset_holds_them(rows):
     x, y = rows
     halves = sp.hstack([x, x], format="csr")  # each value twice, in one row, at columns that repeat
@@ -195,6 +200,7 @@ def test_sparse_rows_are_read_as_a_dataset_holds_them(rows):
     assert len(zeros.data) == 2 * x.nnz + 1
 
 
+@pytest.mark.slow
 def test_as_good_as_scikit_learns(rows):
     x, y = rows
     ours, theirs = MCIDClassifier("hinge", alpha=1e-3), SGDClassifier(alpha=1e-3, random_state=0)
@@ -205,6 +211,7 @@ def test_as_good_as_scikit_learns(rows):
     assert ours.score(x, y) > theirs.score(x, y) - 0.02
 
 
+@pytest.mark.fast_cases("options0", "options4", "options8")
 @pytest.mark.parametrize(
     ("options", "arguments", "message"),
     [

@@ -20,7 +20,7 @@ from distls.storage.errors import MismatchError
 N, D = 150, 5
 
 
-@pytest.mark.fast_cases("csr-1", "dense-(None|3)")
+@pytest.mark.fast_cases("csr-1$")
 @pytest.mark.parametrize("k", [None, 1, 3])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_agrees_with_ridge(k, layout):
@@ -41,6 +41,7 @@ def test_agrees_with_ridge(k, layout):
     assert np.array_equal(again.predict(x), mine.predict(x))
 
 
+@pytest.mark.fast_cases("1")
 @pytest.mark.parametrize("k", [1, 2])
 def test_datasets_and_dask_arrays(tmp_path, k):
     x, y = rows_with_numbers(N, D, k)
@@ -84,6 +85,7 @@ def test_steps_that_are_too_long_are_tried_without_a_warning():
         assert CSGDRegressor().fit(x, y).score(x, y) > 0.5
 
 
+@pytest.mark.slow
 def test_targets_that_overflow_are_what_is_to_be_scaled():
     x = np.random.default_rng(0).normal(size=(40, 3))
     with pytest.raises(ValueError, match=r"or scale y$"):

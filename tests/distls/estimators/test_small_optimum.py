@@ -30,7 +30,7 @@ def _is_in_memory(fitted):
     return not fitted.model_.dataset_fingerprint
 
 
-@pytest.mark.fast_cases("no_intercept-log-3", "weights-log-3")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_has_the_optimum_of_dual_ascent(classes, loss, options):
     assert list(mine.classes_) == list(other.classes_)
 
 
-@pytest.mark.fast_cases("log-3", "ovr_log-2", "squared_hinge-3")
+@pytest.mark.fast_cases("log-3$")
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_the_gap_bounds_the_excess(classes, loss):
@@ -75,6 +75,7 @@ def _objective(fitted, x, y):
     return float(values.mean() + 0.5 * model.params["alpha"] * np.square(model.weights).sum())
 
 
+@pytest.mark.slow
 def test_scales_of_columns_do_not_matter():
     x, y = correlated_rows(300, 6, 3)
     scaled = DualLogisticRegression(alpha=1e-6).fit(x * np.logspace(-2, 4, 6) + 1e3, y)
@@ -174,6 +175,7 @@ def test_weights_of_rows_are_refused_as_elsewhere():
         DualLogisticRegression().fit(x, y, sample_weight=np.full(40, -1.0))
 
 
+@pytest.mark.slow
 def test_columns_that_numbers_cannot_tell_apart_are_left_alone():
     x = np.full((6, 2), 1e160)
     problem = RowsInMemory(
@@ -189,7 +191,7 @@ def test_a_model_that_guesses_warns():
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
 
 
-@pytest.mark.fast_cases("net", "weights")
+@pytest.mark.fast_cases("log$")
 @pytest.mark.parametrize("name", ["ridge", "net", "log", "weights"])
 @pytest.mark.filterwarnings("ignore:.*(categorical|standardize|missing values)")
 def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
@@ -216,6 +218,7 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
     assert np.array_equal(mine.predict(frame[frame.columns[::-1]]), mine.predict(frame))
 
 
+@pytest.mark.fast_cases("True-None")
 @pytest.mark.parametrize("columns", [None, 2])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ridge_is_exact(columns, intercept):
@@ -241,7 +244,7 @@ def test_ridge_is_exact(columns, intercept):
     assert not _is_in_memory(DualRidge(alpha=0.1, lanes=1, passes=300).fit(x, y))
 
 
-@pytest.mark.fast_cases("True-3", "False-1")
+@pytest.mark.fast_cases("True-3$")
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_the_elastic_net_of_correlated_columns_is_exact(columns, intercept):

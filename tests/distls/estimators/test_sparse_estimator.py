@@ -49,6 +49,7 @@ def test_probabilities_of_the_log_loss_alone(rows):
     assert not hasattr(SparseMulticlassClassifier().fit(x, y), "predict_proba")
 
 
+@pytest.mark.slow
 def test_few_rows_have_a_larger_alpha(rows):
     x, y = rows
     square = x.multiply(x).sum() / x.shape[0]
@@ -57,6 +58,7 @@ def test_few_rows_have_a_larger_alpha(rows):
     assert used > SparseMulticlassClassifier(alpha=1e-4, passes=1).fit(x, y).model_.params["alpha"] == 1e-4
 
 
+@pytest.mark.slow
 def test_warm_start_goes_on(rows):
     x, y = rows
     made = SparseMulticlassClassifier(alpha=1e-3, passes=1, active_sweeps=0, warm_start=True).fit(x, y)
@@ -76,6 +78,7 @@ def test_what_cannot_be(rows, tmp_path):
         SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)
 
 
+@pytest.mark.fast_cases("Lasso")
 @pytest.mark.parametrize("kind", ["Lasso", "MultiTaskLasso", "ElasticNet"])
 def test_regressors_agree_with_scikit_learns(kind, tmp_path):
     rng = np.random.default_rng(0)
@@ -135,6 +138,7 @@ def test_classifiers_agree_with_scikit_learns(sparse, classes, weighted, by_clas
     assert not hasattr(svm, "predict_proba")
 
 
+@pytest.mark.fast_cases("SparseLogisticRegression")
 @pytest.mark.parametrize("kind", [SparseLogisticRegression, SparseLinearSVC])
 def test_cost_and_strength_say_the_same(kind, rows):
     x, y = rows

@@ -36,6 +36,7 @@ def test_partial_fit_has_the_bits_of_a_streamed_fit(tmp_path, estimator, params,
     assert made.score(x, y) > 0.5
 
 
+@pytest.mark.fast_cases("None-two")
 @pytest.mark.parametrize("schedule", ["two-phase", "sqrt"])
 @pytest.mark.parametrize("columns", [None, 2])
 def test_partial_fit_of_numbers(tmp_path, schedule, columns):
@@ -85,7 +86,7 @@ def test_probabilities_where_the_loss_has_them(made):
     assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
 
 
-@pytest.mark.slow_cases("hinge$")
+@pytest.mark.fast_cases("sgdqn$")
 @pytest.mark.parametrize(
     "made",
     [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],

@@ -123,6 +123,7 @@ def test_platt_of_many_classes_is_one_logistic_regression_each(four):
     np.testing.assert_allclose(values, each / each.sum(axis=1, keepdims=True), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_vector_has_no_gradient(four):
     arrays = calibrate(four.model, four.data, "vector").model.calibration_arrays
     p = softmax(arrays["scale"] * four.scores + arrays["offset"], axis=1)
@@ -148,6 +149,7 @@ def test_isotonic_is_scikit_learns(two):
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", [kind for kind in CALIBRATIONS if kind != "isotonic"])
 def test_the_same_where_scores_are_streamed(four, kind, monkeypatch):
     held = calibrate(four.model, four.data, kind).model.calibration_arrays
@@ -159,6 +161,7 @@ def test_the_same_where_scores_are_streamed(four, kind, monkeypatch):
     assert {name: a.tolist() for name, a in spread.items()} == {n: a.tolist() for n, a in streamed.items()}
 
 
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", CALIBRATIONS)
 def test_same_bits_on_any_number_of_workers(two, kind):
     alone = calibrate(two.model, two.data, kind)
@@ -168,6 +171,7 @@ def test_same_bits_on_any_number_of_workers(two, kind):
     assert others.evaluation.to_json() == alone.evaluation.to_json()
 
 
+@pytest.mark.fast_cases("2-platt")
 @pytest.mark.parametrize(("k", "kind"), [(2, "platt"), (2, "isotonic"), (2, None), (4, "vector"), (4, None)])
 def test_probabilities_are_better_on_other_rows(two, four, k, kind, tmp_path):
     case = two if k == 2 else four
@@ -181,6 +185,7 @@ def test_probabilities_are_better_on_other_rows(two, four, k, kind, tmp_path):
     assert after.calibration_error < 0.5 * before.calibration_error
 
 
+@pytest.mark.slow
 def test_a_hinge_has_probabilities_then(four, tmp_path):
     model = replace(four.model, loss="crammer_singer")
     with pytest.raises(DistlsError, match="calibrate it on held-out rows"):
@@ -208,6 +213,7 @@ def test_scores_that_are_probabilities_have_their_logarithms_calibrated(four):
     np.testing.assert_allclose(made(values.copy()), softmax(0.5 * four.scores, axis=1), rtol=1e-6)
 
 
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log"])
 def test_a_temperature_of_one_leaves_probabilities_as_they_are(four, loss):
     natural = ProbabilityMap(loss)(four.scores.copy())
@@ -218,6 +224,7 @@ def test_a_temperature_of_one_leaves_probabilities_as_they_are(four, loss):
 # ---------------------------------------------------------------- stored
 
 
+@pytest.mark.fast_cases("temperature")
 @pytest.mark.parametrize("kind", CALIBRATIONS)
 def test_it_is_stored_with_the_model(two, kind, tmp_path):
     save_model(tmp_path / "m", two.model)
@@ -235,6 +242,7 @@ def test_it_is_stored_with_the_model(two, kind, tmp_path):
     assert load_model(tmp_path / "m").calibration["kind"] == "platt"
 
 
+@pytest.mark.fast_cases("magic", "platt", "isotonic-arrays9")
 @pytest.mark.parametrize(
     ("kind", "arrays"),
     [
@@ -328,8 +336,8 @@ def train(tmp_path_factory):
 
 
 def test_a_fit_calibrates_what_it_publishes(four, train, tmp_path):
-    plain = fit("mcid", train, tmp_path / "plain", params={"loss": "hinge"}, passes=2)
-    made = fit("mcid", train, tmp_path / "run", params={"loss": "hinge"}, passes=2, calibrate=four.data)
+    plain = fit("mcid", train, tmp_path / "plain", params={"dtype": "float64"}, passes=2)
+    made = fit("mcid", train, tmp_path / "run", params={"dtype": "float64"}, passes=2, calibrate=four.data)
     assert made.model.sha256 == plain.model.sha256
     assert made.model.calibration["kind"] == made.calibrated.details.calibration == "temperature"
     assert load_model(tmp_path / "run").calibration == made.model.calibration
@@ -341,6 +349,7 @@ def test_a_fit_calibrates_what_it_publishes(four, train, tmp_path):
     assert not {"calibrate", "calibration"} & set(config)
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(four, train, tmp_path):
     options = {"params": {"loss": "hinge"}, "calibrate": four.data, "calibration": "platt"}
     whole = fit("mcid", train, tmp_path / "whole", passes=4, **options)
@@ -374,7 +383,7 @@ def test_of_many_fits_only_what_is_published_is_calibrated(four, train, tmp_path
 
 
 def test_from_the_command_line(four, train, tmp_path):
-    run, held, options = tmp_path / "run", four.data.path, ("-p", "loss=hinge", "--passes", 1, "--quiet")
+    run, held, options = tmp_path / "run", four.data.path, ("-p", "dtype=float64", "--passes", 1, "--quiet")
     text = printed("fit", "mcid", train.path, run, *options, "--calibrate", held, "--calibration", "vector")
     assert f"calibrated (vector) on {N} held-out rows, on which now log loss " in text
     text = printed("calibrate", run, held)

@@ -110,7 +110,7 @@ def test_no_more_scores_are_held_than_columns_may_be(text, monkeypatch):
     assert NearSearch.of(problem, 1, None) is None
 
 
-@pytest.mark.fast_cases("l1l2-multiclass")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
@@ -133,7 +133,7 @@ def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
     assert all(r["objective"] - r["certificate"]["value"] <= best + 1e-12 for r in records)
 
 
-@pytest.mark.fast_cases("l1l2-multiclass")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", ["l1l2", "elasticnet"])
 def test_block_coordinate_descent_has_a_bound_with_an_intercept(tmp_path, loss, penalty):

@@ -57,6 +57,7 @@ def measured(*given, **options):
     return found
 
 
+@pytest.mark.fast_cases("2-False")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_predictions_as_scikit_learn(case, weighted):
     model = random_model(case.k)
@@ -89,6 +90,7 @@ def test_predictions_as_scikit_learn(case, weighted):
             assert value == pytest.approx(metrics.top_k_accuracy_score(y, scores, k=at, **weight), rel=1e-12)
 
 
+@pytest.mark.fast_cases("2-softmax-False", "5-crammer_singer-True")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log", "crammer_singer"])
 def test_rankings_as_scikit_learn(case, loss, weighted):
@@ -115,6 +117,7 @@ def test_rankings_as_scikit_learn(case, loss, weighted):
         assert fields[name] == {"value": pytest.approx(np.mean(expected), rel=1e-9), "bound": 0.0}
 
 
+@pytest.mark.fast_cases("2-False")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_probabilities_as_scikit_learn(case, weighted):
     model = random_model(case.k)
@@ -164,6 +167,7 @@ def test_weights_of_two_are_repeated_rows(tmp_path):
         evaluate(random_model(3), repeated, weighted=True)
 
 
+@pytest.mark.fast_cases("2")
 def test_same_bits_on_any_number_of_workers(case):
     for weighted in (False, True):
         alone = measured(random_model(case.k), case.data, weighted=weighted).to_json()
@@ -189,6 +193,7 @@ def test_rows_of_unknown_labels(tmp_path):
     assert sum(row["n_rows"] for row in fields["reliability"]) == np.count_nonzero(y != 2)
 
 
+@pytest.mark.fast_cases("2")
 def test_many_pairs_keep_the_frequent_ones(case, monkeypatch):
     exact = measured(random_model(case.k), case.data)
     monkeypatch.setattr(task, "MOST_PAIRS", 3)
@@ -203,6 +208,7 @@ def test_many_pairs_keep_the_frequent_ones(case, monkeypatch):
     assert (found.error, found.macro_f1) == (exact.error, exact.macro_f1)
 
 
+@pytest.mark.fast_cases("2")
 def test_no_curves_of_very_many_classes(case, monkeypatch):
     monkeypatch.setattr(task, "RANKED_CLASSES", case.k - 1)
     fields = measured(random_model(case.k), case.data).to_json()
@@ -236,6 +242,7 @@ def test_costs(tmp_path):
     assert measured(model, data).to_json()["cost"] is None
 
 
+@pytest.mark.fast_cases(r"-costs\.csv", ",a,b,c\\\\na,0,1\\\\n", ",a,b,c\\\\na,0,inf")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -271,6 +278,7 @@ def sets(tmp_path_factory):
     return data, x, y, weight
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sets_of_labels(sets, weighted):
     data, x, y, weight = sets
@@ -316,6 +324,7 @@ def test_weights_of_numbers(tmp_path):
 # ---------------------------------------------------------------- what people read
 
 
+@pytest.mark.fast_cases("2")
 def test_what_the_command_prints(tmp_path, case):
     save_model(tmp_path / "m", replace(random_model(case.k), classes=list(range(case.k))))
     given = ["evaluate", tmp_path / "m", case.data.path, "--executor", "serial"]

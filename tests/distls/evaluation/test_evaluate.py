@@ -52,6 +52,7 @@ def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "test", *rows, n_classes=K)
 
 
+@pytest.mark.fast_cases("csr")
 def test_agrees_with_scikit_learn(dataset, rows):
     x, y = rows
     model = random_model()
@@ -71,6 +72,7 @@ def test_agrees_with_scikit_learn(dataset, rows):
         assert [row[name] for row in by_class] == score(y, predicted, average=None).tolist()
 
 
+@pytest.mark.fast_cases("csr-crammer_singer")
 @pytest.mark.parametrize("loss", ["crammer_singer", "perceptron"])
 def test_no_log_loss_without_probabilities(dataset, loss):
     result = evaluate(random_model(loss=loss), dataset)
@@ -78,6 +80,7 @@ def test_no_log_loss_without_probabilities(dataset, loss):
     assert result.error == evaluate(random_model(), dataset).error
 
 
+@pytest.mark.fast_cases("csr")
 def test_same_numbers_on_any_executor(dataset):
     serial = evaluate(random_model(), dataset).to_json()
     assert evaluate(random_model(), dataset, executor=opened("three threads")).to_json() == serial
@@ -144,6 +147,7 @@ def test_narrower_sparse_rows_are_zero_beyond(tmp_path):
     )
 
 
+@pytest.mark.fast_cases("csr-changes0", "csr-changes2")
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -158,6 +162,7 @@ def test_rows_that_mean_something_else_are_refused(dataset, changes, why):
     assert str(caught.value) == f"{dataset.path} {why}; ingest it with --like the training data"
 
 
+@pytest.mark.fast_cases("none")
 @pytest.mark.parametrize(
     ("target", "kind"),
     [("none", "no labels"), ("continuous", "continuous targets"), ("multilabel", "multilabel targets")],
@@ -179,6 +184,7 @@ def _evaluated(data, model, **given):
     return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
 
 
+@pytest.mark.fast_cases("csr-False-False")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weighted, intercept):
@@ -208,6 +214,7 @@ def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weigh
     assert result["eval_error"] == evaluate(model, data).error
 
 
+@pytest.mark.fast_cases("csr-softmax-False", "csr-perceptron-False")
 @pytest.mark.parametrize(
     ("loss", "intercept", "kind"),
     [
@@ -227,6 +234,7 @@ def test_kinds_of_certificates(dataset, loss, intercept, kind):
 # -- arrays ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("asarray")
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])
 def test_arrays_are_evaluated_with_their_targets(tmp_path, make):
     rows, y = labelled_rows(90, D, K)

@@ -71,6 +71,7 @@ def test_a_threshold_of_each_label_has_its_best_f1(model, held, rows):
     assert evaluate(found.model, held).to_json() == found.evaluation.to_json()
 
 
+@pytest.mark.fast_cases("0", "6", "13", "19")
 @pytest.mark.parametrize("seed", range(20))
 def test_cuts_of_tied_scores(seed):
     rng = np.random.default_rng(seed)

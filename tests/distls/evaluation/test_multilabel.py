@@ -75,6 +75,7 @@ def near_model(loss, rows, **changes):
 # ---------------------------------------------------------------- evaluation
 
 
+@pytest.mark.fast_cases("csr-squared")
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
 def test_agrees_with_scikit_learn(dataset, rows, loss):
     x, y = rows
@@ -147,19 +148,21 @@ def test_unknown_labels_are_refused_or_counted(tmp_path, rows):
     ]
 
 
+@pytest.mark.fast_cases("csr")
 def test_pieces_of_rows_add_up(dataset, rows, monkeypatch):
     whole = evaluate(near_model("squared", rows), dataset).to_json()
     monkeypatch.setattr(distls.workers.prediction.predictor, "PIECE_BYTES", 7 * K * 8)
     assert evaluate(near_model("squared", rows), dataset).to_json() == whole
 
 
-@pytest.mark.slow_cases(".*two")
+@pytest.mark.fast_cases("csr-three threads$")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_numbers_on_any_executor(dataset, rows, cluster):
     model = near_model("ovr_log", rows)
     assert evaluate(model, dataset, executor=opened(cluster)).to_json() == evaluate(model, dataset).to_json()
 
 
+@pytest.mark.fast_cases("False-identity")
 @pytest.mark.parametrize("link", ["identity", "logit"])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, link, intercept):
@@ -196,6 +199,7 @@ def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, link,
 NAMES = ["a,b", 'say "x"', "", 7]
 
 
+@pytest.mark.fast_cases("csr-1-squared")
 @pytest.mark.parametrize(("loss", "proba"), [("squared", False), ("ovr_log", False), ("ovr_log", True)])
 @pytest.mark.parametrize("top", [1, 3])
 def test_predictions(dataset, rows, tmp_path, loss, proba, top):
@@ -232,6 +236,7 @@ def csr_of(group):
     return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
 
 
+@pytest.mark.fast_cases("csr")
 def test_the_sets_are_an_anndata_matrix(dataset, rows, tmp_path):
     anndata = pytest.importorskip("anndata")
     predict(near_model("squared", rows), dataset, tmp_path / "p.zarr")
@@ -245,6 +250,7 @@ def test_independent_probabilities_far_out():
     assert sigmoids(np.array([[2.0]], np.float32)).dtype == np.float32
 
 
+@pytest.mark.fast_cases("csr-options0")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -264,6 +270,7 @@ def test_predictions_that_there_are_none_of(dataset, tmp_path, options, message)
 # ---------------------------------------------------------------- training
 
 
+@pytest.mark.fast_cases("csr")
 def test_gls_identity_is_ridge_on_indicators(dataset, rows):
     x, y = rows
     model = fit("gls", dataset, params={"link": "identity", "alpha": 0.05}).model
@@ -285,6 +292,7 @@ def test_gls_logit_is_one_logistic_regression_a_label(tmp_path, rows):
     assert scored(evaluate(result.model, data)).error == pytest.approx(1 - rest.score(x, y), abs=1e-12)
 
 
+@pytest.mark.fast_cases("csr")
 def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
     params = {"link": "logit", "alpha": 0.05}
     fit("gls", dataset, tmp_path / "run", params=params, passes=2, eval_data=dataset, eval_every=1)
@@ -294,15 +302,7 @@ def test_running_error_is_that_of_the_rows_just_read(dataset, tmp_path):
     assert 0 < second["running_error"] < 1
 
 
-@pytest.mark.slow_cases(".*two")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset, cluster):
-    given = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
-    alone = fit("gls", dataset, **given).model
-    other = fit("gls", dataset, executor=opened(cluster), **given).model
-    assert other.sha256 == alone.sha256
-
-
+@pytest.mark.fast_cases("csr")
 def test_selection_takes_the_lowest_error(dataset, rows, tmp_path):
     grid = {"link": "identity", "alpha": [100.0, 1e-3]}
     result = fit("gls", dataset, tmp_path / "run", params=grid, select=dataset)
@@ -312,7 +312,7 @@ def test_selection_takes_the_lowest_error(dataset, rows, tmp_path):
     assert scored(evaluate(tmp_path / "run", dataset)).error == min(errors)
 
 
-@pytest.mark.fast_cases("csr-cls", "dense-stagewise")
+@pytest.mark.fast_cases("csr-cls$")
 @pytest.mark.parametrize("method", ["cls", "stagewise"])
 def test_the_other_methods_predict_sets_too(dataset, rows, tmp_path, method):
     if dataset.meta.layout == "csr" and method == "stagewise":
@@ -336,6 +336,7 @@ def test_the_other_methods_predict_sets_too(dataset, rows, tmp_path, method):
 # ---------------------------------------------------------------- what is refused
 
 
+@pytest.mark.fast_cases("csr-gls-params0", "csr-mcid")
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
@@ -388,6 +389,7 @@ def test_lines_of_an_evaluation():
     assert many[-12] == "the 10 of 23 labels with the lowest F1; --all shows them all"
 
 
+@pytest.mark.fast_cases("csr")
 def test_a_dataset_on_one_line(dataset):
     assert ", 4 labels, 5 partitions, " in dataset_line(dataset)
 

@@ -24,6 +24,7 @@ def _evaluated(*arguments):
     return ended.out + ended.err
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_evaluate_computes_the_gap_again(data, tmp_path, intercept):
     params = {"alpha": 1e-2, "fit_intercept": intercept}
@@ -50,6 +51,7 @@ def test_other_data_and_other_methods_have_no_proof(data, tmp_path):
     assert "objective" not in _evaluated(tmp_path / "mcid", data.path)
 
 
+@pytest.mark.slow
 def test_the_duals_of_a_selected_setting(data, tmp_path):
     params = {"alpha": [1e-1, 1e-2], "fit_intercept": False}
     result = fit("sdca", data, tmp_path / "run", params=params, select=data)
@@ -73,7 +75,7 @@ def test_lost_duals_are_said_to_be_lost(data, tmp_path):
     assert "error" in output
 
 
-@pytest.mark.slow_cases("multilabel")
+@pytest.mark.fast_cases("class$")
 @pytest.mark.parametrize("kind", ["class", "multilabel", "continuous"])
 def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path, kind):
     x, y = labelled_rows(60, 8, 3)
@@ -103,6 +105,7 @@ def test_python_s_evaluate_says_what_is_lost(data, tmp_path):
         assert evaluate(tmp_path / "run", data).objective is None
 
 
+@pytest.mark.slow
 def test_a_fit_starts_from_the_duals_of_a_selected_setting(data, tmp_path):
     """As from the run of the setting that won."""
     parent = fit("sdca", data, tmp_path / "run", params={"alpha": [1.0, 1e-2, 1e-1]}, select=data)
@@ -120,6 +123,7 @@ def test_a_fit_starts_from_the_duals_of_a_selected_setting(data, tmp_path):
         prove(tmp_path / "run", parent.model, data, SerialExecutor())
 
 
+@pytest.mark.slow
 def test_the_best_weights_of_patience_have_no_duals(data, tmp_path):
     """Duals are those of the last round; where an earlier one is published, that is said."""
     x, _ = labelled_rows(40, 12, 3)

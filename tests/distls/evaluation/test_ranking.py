@@ -78,7 +78,7 @@ class TestContract(SolverContract):
         return stored(tmp_path_factory.mktemp("data") / "train", sp.csr_matrix(x), y)
 
 
-@pytest.mark.fast_cases("csr-multiclass_squared_hinge-fista")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
 def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, loss):
@@ -98,7 +98,7 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, lo
     assert result.record["objective"] == pytest.approx(bcd.objective(p, w), rel=1e-6)
 
 
-@pytest.mark.slow_cases("(dense-|csr-multitask)")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ORACLES)
 def test_one_lane_goes_as_the_oracle_does(dataset, rows, loss):
     p, shards = problem(rows, loss), dataset.columns
@@ -125,7 +125,7 @@ def test_a_label_alone_is_a_class(tmp_path, rows):
     )
 
 
-@pytest.mark.slow_cases("dense")
+@pytest.mark.slow
 def test_the_published_threshold_keeps_the_ranking_and_predicts_sets(dataset, rows, tmp_path):
     x, y = rows
     run = tmp_path / "run"
@@ -213,6 +213,7 @@ def test_one_label_has_nothing_to_be_ranked_with(rows, tmp_path):
     assert evaluate(apart.model, str(alone.path)).error < 0.3
 
 
+@pytest.mark.fast_cases("csr")
 def test_estimators_of_classes_refuse_sets(dataset):
     with pytest.raises(
         MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"
@@ -220,6 +221,7 @@ def test_estimators_of_classes_refuse_sets(dataset):
         SparseMulticlassClassifier().fit(dataset)
 
 
+@pytest.mark.fast_cases("csr")
 def test_the_plan_knows_of_the_threshold(dataset):
     plans = {
         loss: Setting.of(METHODS["bcd"], {"loss": loss, "active_sweeps": 0}, dataset, 0)
@@ -231,6 +233,7 @@ def test_the_plan_knows_of_the_threshold(dataset):
     assert more == threshold_bytes(K)
 
 
+@pytest.mark.fast_cases("csr-bcd")
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 def test_the_logistic_loss_is_of_classes_only(dataset, method):
     with pytest.raises(ParameterError, match=r"need loss=multiclass_squared_hinge or loss=multitask_squared"):

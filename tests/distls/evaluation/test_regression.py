@@ -61,6 +61,7 @@ def scored(result):
 # ---------------------------------------------------------------- evaluation
 
 
+@pytest.mark.fast_cases("csr-float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_agrees_with_scikit_learn(dataset, rows, dtype):
     x, y = rows
@@ -104,7 +105,7 @@ def test_targets_that_do_not_vary_have_no_r2(tmp_path):
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["r2"] is None
 
 
-@pytest.mark.slow_cases(".*two")
+@pytest.mark.fast_cases("csr-three threads$")
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_same_numbers_on_any_executor(dataset, cluster):
     serial = evaluate(made_model(D, K, "continuous"), dataset).to_json()
@@ -119,6 +120,7 @@ def evaluated(data, model, **given):
     return run_alone(evaluator(Fitted(LinearPredictor(model.weights, model.intercept))), SerialExecutor())
 
 
+@pytest.mark.fast_cases("csr-False-False")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -147,6 +149,7 @@ def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weigh
     assert (result["eval_error"], result["eval_mse"], result["eval_log_loss"]) == (mse, mse, None)
 
 
+@pytest.mark.fast_cases("csr")
 def test_the_certificate_at_the_optimum_is_zero(dataset, rows):
     x, y = rows
     ridge = Ridge(alpha=0.05 * N, fit_intercept=False, solver="cholesky").fit(x, y)
@@ -159,6 +162,7 @@ def test_the_certificate_at_the_optimum_is_zero(dataset, rows):
 # ---------------------------------------------------------------- prediction
 
 
+@pytest.mark.fast_cases("csr-1-float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_csv_has_each_number_to_the_last_digit(dataset, rows, tmp_path, dtype, k):
@@ -178,6 +182,7 @@ def test_csv_has_each_number_to_the_last_digit(dataset, rows, tmp_path, dtype, k
     np.testing.assert_allclose(numbers, rows[0] @ model.weights + model.intercept, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.fast_cases("csr-options0")
 @pytest.mark.parametrize(("options", "asked"), [({"top": 2}, "--top 2"), ({"proba": True}, "--proba")])
 def test_there_is_nothing_to_choose_from(dataset, tmp_path, options, asked):
     with pytest.raises(ParameterError) as caught:
@@ -188,6 +193,7 @@ def test_there_is_nothing_to_choose_from(dataset, tmp_path, options, asked):
 # ---------------------------------------------------------------- training
 
 
+@pytest.mark.fast_cases("False-False")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gls_is_ridge_regression(tmp_path, rows, intercept, weighted):
@@ -201,13 +207,7 @@ def test_gls_is_ridge_regression(tmp_path, rows, intercept, weighted):
     np.testing.assert_allclose(model.intercept, np.zeros(K) + ridge.intercept_, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.slow_cases(".*two")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_bits_on_any_executor(dataset, cluster):
-    alone = fit("gls", dataset, params=IDENTITY).model
-    assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256
-
-
+@pytest.mark.fast_cases("csr")
 def test_outputs_do_not_meddle_with_each_other(dataset, rows, tmp_path):
     both = fit("gls", dataset, params=IDENTITY).model
     x, y = rows
@@ -215,6 +215,7 @@ def test_outputs_do_not_meddle_with_each_other(dataset, rows, tmp_path):
     np.testing.assert_allclose(both.weights[:, 1:2], one.weights, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.fast_cases("csr")
 def test_selection_takes_the_lowest_mse(dataset, rows, tmp_path):
     x, y = rows
     held = write_targets(tmp_path / "held", x[:100], y[:100], "continuous")
@@ -231,6 +232,7 @@ def test_selection_takes_the_lowest_mse(dataset, rows, tmp_path):
     ]
 
 
+@pytest.mark.fast_cases("csr")
 def test_what_is_read_of_a_fit(dataset, tmp_path):
     fit("gls", dataset, tmp_path / "run", params=IDENTITY, eval_data=dataset)
     (event,) = Run.open(tmp_path / "run").events()
@@ -266,6 +268,7 @@ def test_lines_of_an_evaluation():
 # ---------------------------------------------------------------- what is refused
 
 
+@pytest.mark.fast_cases("csr-gls-params0")
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
@@ -301,6 +304,7 @@ def test_weights_that_are_all_zero(tmp_path, rows):
     assert str(caught.value) == "the row weights sum to zero"
 
 
+@pytest.mark.fast_cases("csr")
 def test_other_targets_cannot_be_scored(dataset, tmp_path):
     model = made_model(D, K, "continuous")
     x, y = rows_with_numbers(20, D, 2)
@@ -390,6 +394,7 @@ def test_several_outputs_from_arrays(tmp_path, rows):
     np.testing.assert_allclose(model.weights.T, Ridge(alpha=0.05 * N).fit(x, y).coef_, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.fast_cases("csr-gls")
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -404,6 +409,7 @@ def test_numbers_have_defaults_of_their_own(dataset, method, expected):
     assert {name: params[name] for name in expected} == expected
 
 
+@pytest.mark.fast_cases("csr")
 def test_a_loss_that_is_given_keeps_the_other_defaults(dataset):
     params = FitRequest.of("sgd", dataset, params={"loss": "squared"}).grid[0]
     assert (params["schedule"], params["fit_intercept"]) == ("adaptive", True)

@@ -82,6 +82,7 @@ class _Dask(ExecutorContract):
 
 
 class TestTwoProcesses(_Dask):
+    @pytest.mark.fast_cases("False")
     @pytest.mark.parametrize(("done", "idlest"), [(False, 1), (True, 0)])
     def test_a_large_value_does_not_keep_tasks_where_it_is(self, executor, done, idlest):
         workers = sorted(executor.client.nthreads())
@@ -166,6 +167,7 @@ class TestEnds:
         executor.close()
         assert len(starts) == 1
 
+    @pytest.mark.slow
     def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(self, monkeypatch):
         made = []
 
@@ -183,6 +185,7 @@ class TestEnds:
             start_local(1, processes=False)
         assert made[0]._cluster.status == Status.closed
 
+    @pytest.mark.slow
     def test_an_interrupt_cuts_closing_short(self, monkeypatch):
         executor = start_local(1, processes=False)
         close = executor.client.close

@@ -55,6 +55,7 @@ def test_a_closed_client_is_refused_in_one_line(data, client):
             distls.fit("sgd", data, **given)
 
 
+@pytest.mark.fast_cases("<lambda>-error0")
 @pytest.mark.parametrize("error", [RuntimeError("ConnectionPool is closed"), AttributeError("ncores")])
 @pytest.mark.parametrize("ask", [lambda executor: executor.slots, memory_of])
 def test_a_client_that_another_thread_is_closing_is_one_line(client, monkeypatch, ask, error):
@@ -70,6 +71,7 @@ def test_a_client_that_another_thread_is_closing_is_one_line(client, monkeypatch
         ask(executor)
 
 
+@pytest.mark.slow
 def test_a_forked_child_stays_in_its_own_process(client):
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
@@ -91,6 +93,7 @@ def _of_child(queue, client, executor):
     queue.put(found)
 
 
+@pytest.mark.fast_cases("python")
 @pytest.mark.parametrize("name", ["python", "distributed", "numpy", "numba", "zarr", "distls"])
 def test_workers_of_other_versions_are_refused_whoever_has_the_client(client, data, monkeypatch, name):
     versions, kind = remote_cluster._facts()
@@ -121,6 +124,7 @@ def _worker(process, limit, threads=1):
     return WorkerMemory(process, threads, limit, 800, 0.92, 0.67 if limit else 0.92)
 
 
+@pytest.mark.fast_cases("workers0")
 @pytest.mark.parametrize(
     ("workers", "expected"),
     [
@@ -144,7 +148,7 @@ def _fit_in_task(path, seed, how):
     return distls.fit("sgd", path, **where, seed=seed, passes=1).model.sha256, here
 
 
-@pytest.mark.fast_cases("dask", "nothing")
+@pytest.mark.fast_cases("dask$")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["dask", "get_client", "worker_client", "nothing"])
 def test_as_many_fits_in_tasks_as_there_are_threads_and_more(client, data, how):
@@ -183,6 +187,7 @@ class _Scheduler:
 PAUSED, SPILLS, KILLED = "has paused and takes no tasks", "moves what it is sent", "was killed for its memory"
 
 
+@pytest.mark.fast_cases("has")
 @pytest.mark.parametrize("what", [PAUSED, SPILLS, KILLED])
 def test_a_worker_short_of_memory_is_named_once(monkeypatch, caplog, what):
     monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.0)
@@ -255,7 +260,7 @@ def test_paths_travel_as_they_were_given(tmp_path, method):
     assert distls.resume(tmp_path / "behind/run").status == distls.resume(given / "run").status
 
 
-@pytest.mark.fast_cases("worker-run", "scheduler-(ncores$|broadcast)")
+@pytest.mark.fast_cases("worker-run$")
 @pytest.mark.parametrize(
     ("who", "handler"),
     [

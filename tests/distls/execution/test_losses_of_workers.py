@@ -239,6 +239,7 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path, call):
             executor.close()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_death_is_not_noticed_yet_is_lost(monkeypatch, client):
     """The scheduler lists it for a moment longer than its connection lasts; errors of the task itself are raised."""
     there = Connection(client)

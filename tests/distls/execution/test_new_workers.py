@@ -20,6 +20,7 @@ def client():
         yield made
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_processor_is_named_once(monkeypatch, caplog, client):
     first, second = sorted(client.nthreads())
     check = remote._NewWorkers()

@@ -42,6 +42,7 @@ def files(tmp_path_factory):
     return {name: folder / name for name in [*contents, "nowhere"]} | {"folder": folder}
 
 
+@pytest.mark.fast_cases("changed0", "changed3", "changed7", "changed10")
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -86,6 +87,7 @@ def test_certificates_that_nothing_would_use_are_refused(files):
         ClusterOptions(certificates=Certificates(files["ca"], files["cert"], files["key"]))
 
 
+@pytest.mark.fast_cases("options0", "options3", "options5", "options8")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

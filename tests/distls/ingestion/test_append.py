@@ -33,6 +33,7 @@ def rows_of(path):
     return distls.to_arrays(path)
 
 
+@pytest.mark.fast_cases("locked")
 @pytest.mark.parametrize("failing", ["locked", "extend"])
 def test_a_disk_that_fails_is_one_line_that_says_what_to_do(tmp_path, monkeypatch, failing):
     distls.ingest(X, tmp_path / "d", y=Y)
@@ -54,6 +55,7 @@ def test_what_a_killed_call_had_half_removed_is_removed(tmp_path):
     assert distls.open_dataset(tmp_path / "d").meta.n_rows == 90
 
 
+@pytest.mark.fast_cases("dense")
 @pytest.mark.parametrize("layout", ["dense", "csr", "continuous", "multilabel", "weighted"])
 def test_the_bits_are_those_of_one_ingest(tmp_path, layout):
     x = sp.csr_matrix(np.where(X > 0.5, X, 0)) if layout == "csr" else X

@@ -128,6 +128,7 @@ def test_models_of_earlier_versions_keep_their_categories(tmp_path):
 # -- the first line --------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("header0", "header3", "header6", "header9")
 @pytest.mark.parametrize(
     ("header", "rows", "label"),
     [
@@ -205,6 +206,7 @@ def test_labels_that_are_numbers_but_for_one_word_are_named(tmp_path):
 # -- decimal marks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("given0-header0", "given2-header1")
 @pytest.mark.parametrize("header", [NAMES, []])
 @pytest.mark.parametrize("given", [{}, {"separator": ";"}, {"separator": ";", "decimal": ","}])
 def test_decimal_commas(tmp_path, header, given):
@@ -260,6 +262,7 @@ def test_hexadecimal_numbers_are_read(tmp_path, source):
         ingest(later, tmp_path / "e", like=tmp_path / "d")
 
 
+@pytest.mark.fast_cases("18", "1-2", r"2\.0D4")
 @pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2024-", "-12.5-", "2.0D4"])
 def test_words_with_such_marks_stay_words(tmp_path, text):
     text = "a;b;y\n" + "".join(f"{text};{k}.5;{k % 2}\n" for k in range(10))
@@ -303,6 +306,7 @@ def scoring(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("scoring"), table(ROWS, NAMES))
 
 
+@pytest.mark.fast_cases("n,w\\\\n", "n,w,class\\\\n1,u,c1\\\\n2,u,c0\\\\n-evaluate", "n,w,y\\\\n")
 @pytest.mark.parametrize(
     ("text", "command", "advice"),
     [

@@ -57,7 +57,7 @@ def distinct(path):
     return [len(set(column.tolist())) for column in open_dataset(path).read(0).x.values.T]
 
 
-@pytest.mark.slow_cases("frame", "npy", "npz", "parquet")
+@pytest.mark.fast_cases("array$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_that_float32_makes_equal_are_named_with_the_remedy(tmp_path, kind):
     given, options = source(tmp_path, kind, np.column_stack([SECONDS, np.arange(N)]).astype(float), Y)
@@ -108,6 +108,7 @@ def test_an_outlier_hides_no_values_that_become_equal(tmp_path, kind):
         True, True, False, False, False]  # fmt: skip
 
 
+@pytest.mark.fast_cases("float32-csv", "float64-array")
 @pytest.mark.parametrize("kind", ["csv", "npy", "array"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values_that_an_outlier_merges_once_centred_are_named(tmp_path, kind, dtype):
@@ -191,9 +192,7 @@ def long_source(folder, kind, texts):
     return path, options.get(kind, {})
 
 
-@pytest.mark.slow_cases(
-    "(vw|frame|sparse|parquet)", "(csv|svm|jsonl)-(pointed|longer|printed|rounded)", "(jsonl|array)-kept"
-)
+@pytest.mark.fast_cases("svm-merged$", "jsonl-merged$", "array-rounded$")
 @pytest.mark.parametrize("numbers", LONG)
 @pytest.mark.parametrize("kind", ["svm", "csv", "jsonl", "array", "vw", "frame", "sparse", "parquet"])
 def test_numbers_that_float64_makes_equal_are_named_in_any_type(tmp_path, kind, numbers):
@@ -249,7 +248,7 @@ def test_whole_numbers_of_lists_that_float64_does_not_keep_are_named(tmp_path, d
     assert "equal in float64 too" in notice
 
 
-@pytest.mark.slow_cases("beyond", "kept", "edge-(array|npy|npz|sparse)")
+@pytest.mark.fast_cases("edge-frame$")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "labels",

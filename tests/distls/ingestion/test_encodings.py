@@ -29,7 +29,7 @@ def rows_of(folder, written, /, text=TABLE, name="a.csv", pack=bytes, **options)
     return read_all(data)[0], data.feature_names(), data
 
 
-@pytest.mark.slow_cases("compress-", "bytes-(utf-32|latin|mac|gb)")
+@pytest.mark.fast_cases("bytes-utf-8$", "bytes-cp1252$")
 @pytest.mark.parametrize(
     "encoding", ["utf-8", *MARKED, "utf-16-le", "cp1252", "latin-1", "mac_roman", "gb18030"]
 )
@@ -84,6 +84,7 @@ def test_documents_and_numbered_columns(tmp_path):
     assert rows_of(tmp_path, "utf-16", numbered, "a.svm")[0].tolist() == [[0.5, 0, 2], [0, 1, 0]]
 
 
+@pytest.mark.fast_cases("cp1252", "utf-8-options5")
 @pytest.mark.parametrize(
     ("written", "options", "kind", "keyword"),
     [

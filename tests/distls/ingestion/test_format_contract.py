@@ -154,16 +154,7 @@ def _bytes(root, name):
     return file_bytes(root / name), file_bytes(root / f"{name}-test")
 
 
-@pytest.mark.slow_cases(
-    "fitted",
-    "json_lines",
-    "documents_of_a_table",
-    "sparse_anndata",
-    "arrays_of_words",
-    "ordered",
-    "marked",
-    "cifar",
-)
+@pytest.mark.fast_cases("svmlight$", "joined$")
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_same_bits_whatever_runs_it_and_wherever_it_is_killed(tmp_path, source):
     files, options = SOURCES[source](tmp_path)

@@ -33,6 +33,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.fast_cases(r"a\.svm")
 @pytest.mark.parametrize("name", SOURCES)
 def test_an_object_and_names_give_the_same_data(tmp_path, name):
     text, kind, options = SOURCES[name]
@@ -55,6 +56,7 @@ def test_the_object_names_the_format(tmp_path):
     assert open_dataset(tmp_path / "e").meta.source["format"] == "npz"
 
 
+@pytest.mark.fast_cases("VwOptions", "SvmlightOptions")
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [

@@ -92,7 +92,7 @@ def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
         assert version == int(name[1])
 
 
-@pytest.mark.slow_cases(r"(number|integer|flag|fraction)-a\d?\.(h5ad|zarr)$", r"grade-a2")
+@pytest.mark.fast_cases(r"word-a\.h5ad$", r"grade-a3\.zarr$")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("column", ["word", "number", "integer", "flag", "fraction", "grade"])
 def test_labels_of_every_kind(tmp_path, name, column):
@@ -301,7 +301,7 @@ def promise(store, name, count):
     path.write_bytes(content + chunk + index.tobytes() + checksum)
 
 
-@pytest.mark.slow_cases("(obs/word|var/_index)-(a2|a3)")
+@pytest.mark.fast_cases(r"obs/kind/categories-a2\.zarr$", r"var/_index-shards3\.zarr$")
 @pytest.mark.parametrize("name", ["a2.zarr", "a3.zarr", "shards3.zarr"])
 @pytest.mark.parametrize("member", ["obs/kind/categories", "obs/word", "var/_index"])
 def test_a_chunk_of_strings_that_promises_more_than_it_has_is_refused(tmp_path, name, member):

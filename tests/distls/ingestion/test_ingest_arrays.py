@@ -29,7 +29,7 @@ def arrays(seed=0):
     return random.integers(0, 256, (60, 5, 4)).astype(np.uint8), random.integers(0, 4, 60).astype(np.uint8)
 
 
-@pytest.mark.slow_cases("idx.gz", "npz-y")
+@pytest.mark.fast_cases("idx$", "memory$")
 @pytest.mark.parametrize("kind", ["idx", "idx.gz", "npy", "npz", "npz-y", "memory"])
 def test_dense_sources(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 800)

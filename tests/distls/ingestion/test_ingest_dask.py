@@ -36,6 +36,7 @@ def kept_order(x, path, **options):
     return read_all(path)
 
 
+@pytest.mark.fast_cases("dask-False-7", "numpy-True-7", "other chunks-True-3")
 @pytest.mark.parametrize("columns", [7, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", ["dask", "numpy", "other chunks"])
@@ -134,6 +135,7 @@ def lied(block):
     return scipy.sparse.csr_matrix(block)
 
 
+@pytest.mark.fast_cases("x0", "x3", "x6")
 @pytest.mark.parametrize(
     ("x", "y", "error", "message"),
     [

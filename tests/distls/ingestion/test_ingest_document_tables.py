@@ -131,6 +131,7 @@ TABLE_REFUSALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases("label,text\\\\na,x\\\\nb\\\\n", "label,text\\\\na,x\\\\n,y\\\\n", "what")
 @pytest.mark.parametrize(("text", "options", "message"), TABLE_REFUSALS)
 def test_refused_tables(tmp_path, text, options, message):
     path = tmp_path / "a.csv"

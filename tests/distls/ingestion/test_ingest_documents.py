@@ -74,6 +74,7 @@ def test_the_default_width(tmp_path):
     assert np.array_equal(part.x.indices, expected.indices)
 
 
+@pytest.mark.slow
 def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
     text = "b\tsun rain\r\n\na\tfog\nb\t\nc\tüber über".encode()
     (tmp_path / "a.txt").write_bytes(text)
@@ -160,6 +161,7 @@ def test_like_takes_the_recipe_over(trained, tmp_path):
     assert (meta.source["recipe"]["ngrams"], meta.source["recipe"]["text_column"]) == ([1, 2], "")
 
 
+@pytest.mark.fast_cases("options0", "options5")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -209,6 +211,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
     assert (report.rows, report.skipped_lines) == (148, (first, second))
 
 
+@pytest.mark.fast_cases('\\{"a"', "a\\\\tb-options3", "1", "a\\\\tsun\\\\nb\\\\thail")
 @pytest.mark.parametrize(
     ("text", "options", "error", "message"),
     [

@@ -84,7 +84,7 @@ def test_min_count_comes_before_idf_and_goes_with_like(tmp_path):
         )
     assert train.meta.transforms == test.meta.transforms
     assert train.meta.transforms_digest == test.meta.transforms_digest
-    fit("mcid", train, tmp_path / "run", passes=2)
+    fit("gls", train, tmp_path / "run", passes=2)
     assert evaluate(tmp_path / "run", test).n_rows == 51
     ingest(tmp_path / "b.svm", tmp_path / "f", like=tmp_path / "run", **options)
     assert file_bytes(tmp_path / "e" / "rows") == file_bytes(tmp_path / "f" / "rows")

@@ -172,6 +172,7 @@ def test_more_rows_are_read_like_others(tmp_path):
     assert open_dataset(tmp_path / "h").meta.n_rows == 30
 
 
+@pytest.mark.fast_cases("<lambda>-options0", "<lambda>-options4", "<lambda>-options7", "<lambda>-options11")
 @pytest.mark.parametrize(
     ("change", "options", "error", "words"),
     [

@@ -72,6 +72,7 @@ def test_each_kind_has_its_features(tmp_path):
     assert data.meta.source["recipe"]["id_column"] == "user_id"
 
 
+@pytest.mark.fast_cases("plain")
 @pytest.mark.parametrize("note", ["plain {}", 'two\nlines, "{}"'])
 def test_ranges_of_a_file_have_its_rows(tmp_path, monkeypatch, note):
     table = frame()
@@ -165,6 +166,14 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
         distls.export(tmp_path / "m", tmp_path / "m.onnx", to="onnx")
 
 
+@pytest.mark.fast_cases(
+    r"2000-01-02-1\.0",
+    "20000102",
+    "Sun,",
+    r"2000-01-02T12:00:00\+01",
+    "2/Jan/2000",
+    r"2000-01-02 12:00:00\+05",
+)
 @pytest.mark.parametrize(
     ("text", "days"),
     [
@@ -182,6 +191,7 @@ def test_dates_as_they_are_written(text, days):
     assert date_parts(text, date_style([text]))[0] == days
 
 
+@pytest.mark.fast_cases("2000-01-02 25", "10", "2000-01-02 12:00 in")
 @pytest.mark.parametrize(
     "text",
     [
@@ -215,7 +225,7 @@ WRITTEN = {
 }
 
 
-@pytest.mark.slow_cases("1 day", "PT1H")
+@pytest.mark.fast_cases("9:30$", "30:24$", "1\\\\u202f234,5$", "list$")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_column_is_the_same_in_every_file(tmp_path, name):
     column, feature, first = WRITTEN[name]
@@ -332,6 +342,7 @@ def test_what_is_no_date_is_named_with_its_line(tmp_path):
         ingest(csv_of(table, tmp_path), tmp_path / "d", **OPTIONS, impute="median")
 
 
+@pytest.mark.fast_cases("options0", "options2", "options5")
 @pytest.mark.parametrize(
     ("options", "match"),
     [

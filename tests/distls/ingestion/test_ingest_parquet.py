@@ -206,6 +206,7 @@ ROWS = {"n": [1.0, 2.0], "y": [0, 1]}
 MISSING = "" + MISSING_VALUE
 
 
+@pytest.mark.fast_cases("columns0", "columns3", "columns6", "columns10", "columns13", "columns16")
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

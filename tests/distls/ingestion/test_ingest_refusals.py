@@ -119,6 +119,7 @@ def test_columns_that_metadata_cannot_name_are_refused():
         check_columns(names := [f"{i:07}" for i in range(1_200_000)], names)
 
 
+@pytest.mark.fast_cases("1 1:1\\\\n1", "1\\\\n2\\\\n", "1 0", "-options8")
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -205,6 +206,7 @@ def test_refused_sources(tmp_path):
     assert (report.rows, report.skipped) == (2, 1)
 
 
+@pytest.mark.fast_cases("options0", "options4", "options8", "options12")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

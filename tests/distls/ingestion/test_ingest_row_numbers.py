@@ -102,6 +102,7 @@ def test_refused_and_blank_lines(tmp_path):
     assert found.id.tolist() == table.key[found.row].tolist()
 
 
+@pytest.mark.fast_cases("vw", "text")
 @pytest.mark.parametrize("kind", ["vw", "svm", "jsonl", "documents.csv", "documents.parquet", "text"])
 def test_other_formats(tmp_path, kind):
     words = [f"word{i} more" for i in range(40)]

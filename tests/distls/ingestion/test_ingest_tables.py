@@ -64,7 +64,7 @@ def test_numbers_alone_are_dense(tmp_path):
     assert open_dataset(tmp_path / "e").feature_names() == ["2", "3", "4", "5"]
 
 
-@pytest.mark.slow_cases("None$")
+@pytest.mark.slow
 @pytest.mark.parametrize("header", [None, HEADER])
 def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header):
     rows = make_rows(6)
@@ -97,6 +97,7 @@ def test_separators_that_are_given(tmp_path, separator, given):
     assert read_all(tmp_path / "d")[0].tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.fast_cases("a,b\\\\n1", "x", ",b\\\\n1", r"0\.5")
 @pytest.mark.parametrize(
     ("text", "names", "certain"),
     [
@@ -288,7 +289,7 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
 
 
 def test_a_model_scores_and_refuses_tables(tmp_path, training):
-    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3, "loss": "log"}, passes=2)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3}, passes=2)
     rows = make_rows(40, seed=2)
     write_rows(tmp_path / "b.csv", rows, HEADER)
     ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train")
@@ -320,6 +321,11 @@ def test_the_command_line_takes_every_option(tmp_path):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases(
+    "a,b\\\\n1,2\\\\n-options0",
+    "a,b\\\\n1,2\\\\n,1\\\\n",
+    "a,b\\\\n1,2\\\\n-2",
+)
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -350,6 +356,7 @@ def test_refused_tables(tmp_path, text, options, message):
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.fast_cases("options0", "options3", "options6", "options8", "options11")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -392,6 +399,9 @@ def test_files_that_do_not_go_together(tmp_path):
         assert str(caught.value) == f"{tmp_path}/{name}: {why.format(a=tmp_path / 'a.csv')}"
 
 
+@pytest.mark.fast_cases(
+    "columns0-options0-csv", "columns1-options1-gz", "columns2-options2-gz", "columns3-options3-parquet"
+)
 @pytest.mark.parametrize("written", ["csv", "gz", "parquet"])
 @pytest.mark.parametrize(
     ("columns", "options"),
@@ -431,6 +441,7 @@ def test_files_may_have_the_columns_in_another_order(tmp_path, columns, options,
     assert one[2:] == several[2:]
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_number():
     names = [f"column {c}" for c in range(50_000)]
     start = f"{','.join(names)}\n{','.join('1' for _ in names)}\n".encode()

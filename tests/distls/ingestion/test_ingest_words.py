@@ -90,6 +90,7 @@ def test_words_and_numbers_do_not_go_together(tmp_path, known, labels, message):
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.fast_cases("labels0", "labels3", "labels6")
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
@@ -143,7 +144,7 @@ def test_words_from_fit_to_prediction(tmp_path):
     x, y = arrays()
     ingest(x, tmp_path / "d", y=y)
     ingest(x, tmp_path / "t", y=y, like=tmp_path / "d", shuffle=False)
-    distls.fit("mcid", tmp_path / "d", tmp_path / "run", params={"alpha": 1e-3})
+    distls.fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 1e-3})
     evaluation = distls.evaluate(tmp_path / "run", tmp_path / "t")
     distls.predict(tmp_path / "run", tmp_path / "t", tmp_path / "out.csv", top=2)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:

@@ -87,6 +87,7 @@ def rows_of(path):
 KEPT = [(n, BECOMES[OWN[n]]) for n in range(N) if OWN[n] in BECOMES and PLACES[n] is not None]
 
 
+@pytest.mark.fast_cases("id-svmlight", "id-documents", "own-vw", "own-frame")
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("how", ["id", "own"])
@@ -122,6 +123,7 @@ def test_rows_in_memory_too(tmp_path):
         ingest(x, tmp_path / "e", labels=tmp_path / "map.txt")
 
 
+@pytest.mark.fast_cases("csv", "frame", "vw", r"nan\.parquet", r"nan\.vw")
 @pytest.mark.parametrize(
     "source",
     [

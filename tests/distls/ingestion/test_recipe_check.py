@@ -42,6 +42,16 @@ def test_sources_as_they_are_written(name):
             check_source({"format": name, "recipe": recipe})
 
 
+@pytest.mark.fast_cases(
+    "csv-columns",
+    "parquet-features-value4",
+    "csv-features",
+    "text-analyzer",
+    "text-ngrams-value15",
+    "vw-hash_bits-33",
+    "text-dialect",
+    "anndata",
+)
 @pytest.mark.parametrize(("name", "member", "value"), BAD)
 def test_sources_with_a_member_of_another_type(name, member, value):
     with pytest.raises(ValueError, match="its source recipe: "):
@@ -70,6 +80,7 @@ def test_transforms_as_they_are_written():
     check_transforms([], {}, 3)
 
 
+@pytest.mark.fast_cases("steps0", "steps3", "steps7", "steps10", "steps14", "steps17", "steps21", "steps24")
 @pytest.mark.parametrize(
     ("steps", "arrays"),
     [

@@ -117,6 +117,7 @@ NOTICES = {
 }
 
 
+@pytest.mark.slow_cases("documents-late", "lists-of-numbers")
 @pytest.mark.parametrize(("cells", "notice"), NOTICES.values(), ids=NOTICES)
 def test_what_a_column_is_taken_for_is_said(cells, notice, tmp_path):
     assert notice in read("a,x,y\n" + rows(cells, range(len(cells))), tmp_path)[0]

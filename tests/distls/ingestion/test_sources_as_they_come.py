@@ -41,7 +41,7 @@ WRITTEN = {
 }
 
 
-@pytest.mark.slow_cases("excel_semi")
+@pytest.mark.fast_cases("xz$", "runs_of_blanks$")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_rows_are_those_of_the_plain_table(tmp_path, name):
     content, options = WRITTEN[name]
@@ -186,6 +186,7 @@ def saved(folder, name):
     return path, {}
 
 
+@pytest.mark.fast_cases(r"t\.csv\.zip", r"o\.npz", r"u\.data")
 @pytest.mark.parametrize(
     ("name", "keyword"),
     [

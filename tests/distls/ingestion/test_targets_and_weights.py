@@ -104,6 +104,7 @@ def test_a_number_behind_prediction_is_a_place(tmp_path):
         assert output_names(distls.load_model(model)) == labels
 
 
+@pytest.mark.fast_cases(r"a\.csv-labels0", r"a\.csv-labels3", r"a\.parquet-labels1", r"a\.parquet-labels4")
 @pytest.mark.parametrize(
     ("labels", "options", "kind", "keyword"),
     [
@@ -168,6 +169,7 @@ def test_weights_behind_labels_or_in_a_file(weighted, tmp_path):
     assert np.all(weights_of(tmp_path / "ones") == 1)
 
 
+@pytest.mark.fast_cases(r"marked\.svm-options0", r"marked\.svm-options2", r"a\.svm-options5", r"bad\.svm")
 @pytest.mark.parametrize(
     ("name", "options", "keyword"),
     [

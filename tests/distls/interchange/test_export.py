@@ -73,8 +73,7 @@ def run_onnx(path, x):
     return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
 
 
-@pytest.mark.slow_cases("two")
-@pytest.mark.fast_cases("(two|many|words)-all")
+@pytest.mark.fast_cases("many-all$")
 @pytest.mark.parametrize("transform", STEPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_onnx(made, tmp_path, kind, transform):
@@ -91,6 +90,7 @@ def test_onnx(made, tmp_path, kind, transform):
     assert close(scores[:, 1] if kind == "two" else scores, model.decision_function(x))
 
 
+@pytest.mark.fast_cases("continuous")
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
 def test_numbers_and_sets(tmp_path, target):
     made_rows = rows_with_labels if target == "multilabel" else rows_with_numbers
@@ -131,8 +131,7 @@ def load_skops(path, trusted=()):
     return skops.io.load(path, trusted=[*trusted])
 
 
-@pytest.mark.slow_cases("two", "words")
-@pytest.mark.fast_cases("(two|many|words|hinge)-False")
+@pytest.mark.fast_cases("many-False$")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sklearn(made, tmp_path, kind, sparse):
@@ -272,6 +271,7 @@ def test_raw_columns(tmp_path, kind, how):
     assert close(scores[:, 0], model.decision_function(rows))
 
 
+@pytest.mark.fast_cases("sklearn")
 @pytest.mark.parametrize("to", ["sklearn", "onnx"])
 def test_a_missing_category_is_the_most_frequent(tmp_path, to):
     frame, y = raw_rows(300, 0)
@@ -353,6 +353,7 @@ def _as_csv(rows):
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_sklearn_of_numbers(tmp_path):
     x, y = rows_with_numbers(N_ROWS, 8, 1)
     distls.ingest(x[:1000], tmp_path / "train", y=y[:1000])
@@ -379,7 +380,7 @@ def run_liblinear(root, x, *options):
     return table[:, 0], table[:, 1:][:, np.argsort(order)]
 
 
-@pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
+@pytest.mark.fast_cases("two-plain$")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_liblinear(made, tmp_path, kind, transform):
@@ -396,6 +397,7 @@ def test_liblinear(made, tmp_path, kind, transform):
     assert ("labels are the numbers of the classes, from 0 for a" in done.expects) == (kind == "words")
 
 
+@pytest.mark.slow
 def test_liblinear_of_numbers(tmp_path):
     x, y = rows_with_numbers(N_ROWS, 8, 1)
     distls.ingest(x[:1000], tmp_path / "train", y=y[:1000], transform="standardize")
@@ -421,7 +423,7 @@ def vw_lines(x):
     return ["|" + "".join(f" {j}:{value!r}" for j, value in enumerate(row)) for row in x.tolist()]
 
 
-@pytest.mark.fast_cases("two-plain", "(words|hinge)-linear")
+@pytest.mark.fast_cases("two-plain$")
 @pytest.mark.parametrize("transform", ["plain", "linear"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_vw(made, tmp_path, kind, transform):
@@ -456,6 +458,7 @@ def test_vw_of_sets_of_labels(tmp_path, loss):
     assert any(expected), "some rows have labels"
 
 
+@pytest.mark.slow
 def test_vw_of_numbers(tmp_path):
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
     x, y = rows_with_numbers(N_ROWS, 8, 1)
@@ -494,7 +497,7 @@ def test_vw_of_its_own_text(tmp_path, fit_intercept):
 # -- arrays and tables -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_cases("(two|many|ovr)")
+@pytest.mark.fast_cases("words$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_npz(made, tmp_path, kind):
     _, model, x = made(kind, STEPS["all"])
@@ -515,6 +518,7 @@ def test_npz(made, tmp_path, kind):
     assert same(arrays["classes"][codes], wanted)
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_csv(made, tmp_path, sparse):
     _, model, x = made("words", STEPS["linear"], sparse)
@@ -550,7 +554,7 @@ def test_the_command_and_its_refusals(tmp_path):
         distls.export(tmp_path / "run", tmp_path / "m.onnx", to="csv")
 
 
-@pytest.mark.slow_cases("(sklearn|liblinear|vw|csv)-")
+@pytest.mark.fast_cases("onnx-cls-calibrated least squares$")
 @pytest.mark.parametrize(
     ("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")]
 )
@@ -565,6 +569,7 @@ def test_what_is_not_linear_is_refused(tmp_path, method, what, to):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.fast_cases("onnx")
 @pytest.mark.parametrize(
     ("to", "package"), [("onnx", "onnx"), ("sklearn", "skops.io"), ("vw", "vowpalwabbit")]
 )

@@ -87,6 +87,7 @@ BAD = [
 ]
 
 
+@pytest.mark.fast_cases("label 3 -1-label", "\\\\nw\\\\n", "label 3 -1\\\\n")
 @pytest.mark.parametrize(("old", "new", "message"), BAD)
 def test_other_files_are_refused(tmp_path, old, new, message):
     assert old in MODEL

@@ -46,6 +46,7 @@ def predictions(model, lines, folder):
         return list(csv.reader(file))[1:]
 
 
+@pytest.mark.fast_cases("binary")
 @pytest.mark.parametrize("kind", ["binary", "readable_model", "invert_hash"])
 def test_classes_are_those_of_vw(tmp_path, kind):
     path, lines, found = trained(tmp_path, "--oaa 3 --loss_function logistic", 3, kind)
@@ -55,6 +56,7 @@ def test_classes_are_those_of_vw(tmp_path, kind):
     assert len(set(found.tolist())) == 3
 
 
+@pytest.mark.fast_cases("$")
 @pytest.mark.parametrize("options", ["", "--noconstant"])
 def test_numbers_are_those_of_vw(tmp_path, options):
     path, lines, found = trained(tmp_path, options, 2, "readable_model")
@@ -94,6 +96,11 @@ def test_a_fit_starts_from_it(tmp_path):
     np.testing.assert_allclose(new.weights, old.weights, atol=1e-6)
 
 
+@pytest.mark.fast_cases(
+    "Version 9\\\\nbits",
+    "Version 9\\.11\\.9\\\\nbits:4\\\\noptions:\\\\nChecksum: 1\\\\n:0\\\\n16",
+    "Version 9\\.11\\.9\\\\nbits:4\\\\noptions: --oaa 99\\\\nChecksum",
+)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -114,7 +121,7 @@ def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.slow_cases("--(power|ftrl|coin|normalized)")
+@pytest.mark.fast_cases(r"--learning_rate 0\.2$")
 @pytest.mark.parametrize(
     "options",
     ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],

@@ -157,6 +157,7 @@ def test_a_plan_names_the_method_and_counts_all_fits(wide):
     assert "for each of 37 fits" in ended.output
 
 
+@pytest.mark.fast_cases("arguments0", "arguments4")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -126,7 +126,7 @@ class Counting:
 SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
 
 
-@pytest.mark.fast_cases("mcid-params0")
+@pytest.mark.fast_cases("mcid-params0-shape0-4$")
 @pytest.mark.parametrize("few", [FEW, FEW_HERE])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_bytes_of_a_round_are_those_of_a_real_one(wide, method, params, shape, f
     assert counting.moved[-2:] == 2 * [solver.plan.network_bytes_per_round]
 
 
+@pytest.mark.fast_cases("gls-params0")
 @pytest.mark.parametrize(
     ("method", "params", "spare"),
     [
@@ -367,6 +368,7 @@ def test_what_limits_a_round(small, wide):
     assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "merge"
 
 
+@pytest.mark.slow
 def test_more_of_everything_takes_longer_or_less_time(wide):
     half = _plan(wide, "100x8", 800, bandwidth=TEN_GBIT / 2)
     whole, ten = _plan(wide, "100x8", 800), _plan(wide, "100x8", 800, stored_bytes=10**13)
@@ -397,6 +399,7 @@ def test_scores_of_every_row_that_do_not_fit_are_not_held(small):
 # ---------------------------------------------------------------- the command line
 
 
+@pytest.mark.fast_cases("parse_shape-100x8", "parse_bandwidth-8kbit", "parse_seconds-20us")
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
@@ -409,6 +412,7 @@ def test_units(parse, text, value):
     assert parse(text) == pytest.approx(value)
 
 
+@pytest.mark.fast_cases("parse_shape-100", "parse_bandwidth-10-bandwidth", "parse_seconds--1ms")
 @pytest.mark.parametrize(
     ("parse", "text", "what"),
     [
@@ -424,6 +428,7 @@ def test_what_has_no_unit_is_refused(parse, text, what):
         parse(text)
 
 
+@pytest.mark.fast_cases("asked0", "asked3")
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -466,6 +471,7 @@ def test_the_lines_of_a_plan(small):
     assert (probed[0], probed[2]) == (0, "")
 
 
+@pytest.mark.fast_cases("options0", "options5")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -17,6 +17,7 @@ from distls.workers.rounds.task import Needs
 GIB = 2**30
 
 
+@pytest.mark.fast_cases("1000000", "600MiB", "2g", "1TiB", "1e3")
 @pytest.mark.parametrize(
     ("text", "size"),
     [
@@ -29,6 +30,7 @@ def test_sizes_are_parsed(text, size):
     assert parse_bytes(text) == size
 
 
+@pytest.mark.fast_cases("$", "5XB", "nan", "-")
 @pytest.mark.parametrize("text", ["", "MiB", "x", "5XB", "5 MiBs", "1,5GiB", "nan", "inf", "1e999GiB", "--5"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size; write it like 600MiB or 2GiB"):
@@ -41,6 +43,7 @@ def test_a_size_is_positive(text):
         parse_bytes(text)
 
 
+@pytest.mark.fast_cases("0", "1536", "629145600", "5497558138880000")
 @pytest.mark.parametrize(
     ("size", "text"),
     [

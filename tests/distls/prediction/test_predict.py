@@ -54,6 +54,7 @@ def expected(model, x, top, proba):
     return codes, np.take_along_axis(values, codes, axis=1)
 
 
+@pytest.mark.fast_cases("False-1", "True-5")
 @pytest.mark.parametrize("top", [1, 3, K])
 @pytest.mark.parametrize("proba", [False, True])
 def test_csv(dataset, model, x, tmp_path, top, proba):
@@ -69,6 +70,7 @@ def test_csv(dataset, model, x, tmp_path, top, proba):
     np.testing.assert_allclose([[float(v) for v in row[2::2]] for row in rows], values, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.fast_cases("False-1", "True-3")
 @pytest.mark.parametrize("top", [1, 3])
 @pytest.mark.parametrize("proba", [False, True])
 def test_zarr(dataset, model, x, tmp_path, top, proba):
@@ -90,6 +92,7 @@ def test_from_a_run_with_progress(dataset, model, tmp_path):
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
+@pytest.mark.fast_cases("csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_what_a_killed_process_left_is_swept(dataset, model, tmp_path, ending):
     """Fault: What a killed `predict` left half-written | before the next one of that name | nothing; it is swept"""
@@ -113,6 +116,7 @@ def test_one_process_writes_a_file_of_predictions(dataset, model, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fast_cases("1")
 @pytest.mark.parametrize("top", [1, 2, 4])
 def test_ties_go_to_the_lower_class(top):
     values = np.array([[1.0, 2, 2, 0], [3, 3, 3, 3], [0, -1, 0, 1]])
@@ -121,6 +125,7 @@ def test_ties_go_to_the_lower_class(top):
     assert np.array_equal(best, np.take_along_axis(values, codes, axis=1))
 
 
+@pytest.mark.fast_cases("3")
 @pytest.mark.parametrize("k", [3, 40])
 def test_the_top_classes_are_those_of_whole_sorted_rows(k):
     rng = np.random.default_rng(k)
@@ -153,6 +158,7 @@ class Failing(SerialExecutor):
             yield function(shared, item)
 
 
+@pytest.mark.fast_cases("error0-csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
 def test_what_fails_leaves_nothing(dataset, model, tmp_path, ending, error):
@@ -161,6 +167,7 @@ def test_what_fails_leaves_nothing(dataset, model, tmp_path, ending, error):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fast_cases("csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_a_full_disk_is_reported_and_leaves_nothing(dataset, model, tmp_path, ending):
     full = Failing(OSError(28, "No space left on device"))
@@ -178,6 +185,7 @@ OTHERS = "{0}/mine.zarr: not predictions of distls, which alone are overwritten;
 ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings"
 
 
+@pytest.mark.fast_cases(r"p\.txt", r"no/p\.csv", r"p\.csv-options7")
 @pytest.mark.parametrize(
     ("out", "options", "error", "message"),
     [
@@ -201,6 +209,7 @@ def test_refused_before_anything_is_read(dataset, model, tmp_path, out, options,
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
+@pytest.mark.fast_cases("csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_predictions_are_replaced_when_the_new_ones_are_complete(dataset, model, tmp_path, ending):
     place, fresh = tmp_path / f"p.{ending}", tmp_path / f"fresh.{ending}"
@@ -255,6 +264,7 @@ OTHERS_FILES = {
 }
 
 
+@pytest.mark.fast_cases("a source", "other line ends", "empty")
 @pytest.mark.parametrize("name", OTHERS_FILES)
 def test_only_predictions_are_replaced(dataset, model, tmp_path, name):
     out = tmp_path / "mine.csv"
@@ -273,6 +283,7 @@ def test_a_group_of_another_program_is_not_replaced(dataset, model, tmp_path):
             predict(model, dataset, tmp_path / "p.zarr", overwrite=True)
 
 
+@pytest.mark.fast_cases("itself")
 @pytest.mark.parametrize("how", ["itself", "link", "hard link", "relative"])
 def test_what_is_predicted_is_not_replaced(tmp_path, monkeypatch, how):
     """Predictions may be the source of others: what is in the file does not protect it."""
@@ -296,6 +307,7 @@ def test_what_is_predicted_is_not_replaced(tmp_path, monkeypatch, how):
     predict(tmp_path / "run", source, tmp_path / "new.csv", labelled=True)
 
 
+@pytest.mark.fast_cases("csv")
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_what_appears_under_the_name_meanwhile_stays(dataset, model, tmp_path, ending):
     """Fault: A file of another program appears as OUT | while rows are predicted | one line; the file stays"""
@@ -325,6 +337,7 @@ def test_wider_rows_are_refused(model, tmp_path):
         predict(model, wide, tmp_path / "p.csv")
 
 
+@pytest.mark.fast_cases(r"p\.csv")
 @pytest.mark.parametrize("how", ["p.csv", "p.zarr", "evaluate"])
 def test_rows_times_classes_is_never_held(model, tmp_path, how):
     rows, k = 6000, 6000

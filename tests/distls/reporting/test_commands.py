@@ -37,6 +37,7 @@ def test_json_and_page(place, tmp_path):
     assert distls("report", place / "run").out.startswith("sgd on ")
 
 
+@pytest.mark.slow
 def test_a_fit_writes_its_report(place, tmp_path):
     page = tmp_path / "report.html"
     options = ("-p", "loss=log", "--passes", 1, "--executor", "serial", "--quiet", "--report", page)

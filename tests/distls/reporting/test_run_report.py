@@ -166,6 +166,7 @@ def test_a_fit_of_numbers(tmp_path):
     assert "the number" in page
 
 
+@pytest.mark.fast_cases("numbers0")
 @pytest.mark.parametrize(
     ("numbers", "drawn"), [((9, 40, 12), True), ((None, None, None), False), ((7,), False)]
 )
@@ -252,6 +253,7 @@ def test_the_command_repeats_the_run(place, tmp_path):
     assert digests[0] == digests[1]
 
 
+@pytest.mark.fast_cases("objective")
 @pytest.mark.parametrize(
     "change",
     [{"objective": "x"}, {"plan": {"worker_bytes": []}}, {"children": 3}, {"details": {"path": [1, 2]}}],

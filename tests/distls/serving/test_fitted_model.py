@@ -115,7 +115,7 @@ def test_parquet_and_plain_numbers(tmp_path):
     labelled = frame.assign(y=np.where(frame.sum(axis=1) > 0, "up", "down"))
     labelled.to_parquet(tmp_path / "train.parquet")
     distls.ingest(tmp_path / "train.parquet", tmp_path / "train", label_column="y", transform="standardize")
-    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params=LOG, passes=2)
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3}, passes=2)
     model = distls.load_model(tmp_path / "run")
     scores = written(tmp_path, "train.parquet", "scores.zarr", labelled=True, top=2)["score"]
     others = [frame.to_numpy(), frame.to_numpy().tolist(), np.asfortranarray(frame), sp.csr_matrix(frame)]
@@ -175,7 +175,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.slow_cases("bcd")
+@pytest.mark.fast_cases("cls$")
 @pytest.mark.parametrize("method", FAMILIES)
 def test_families(tmp_path, method):
     target, params = FAMILIES[method]
@@ -265,6 +265,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases("x0", "words", "x6", "x9")
 @pytest.mark.parametrize(("x", "message"), BAD)
 def test_bad_rows_have_one_clear_line(table, x, message):
     model = distls.load_model(table / "run")
@@ -316,6 +317,7 @@ def test_sources_of_another_width_are_refused(text, table):
         replace(model, source=source).predict({"age": [1]})
 
 
+@pytest.mark.slow
 def test_threads_share_a_model(text):
     texts, _ = make_documents(400, seed=2)
     model = distls.load_model(text / "run")
@@ -335,6 +337,7 @@ def test_a_dict_of_values_is_one_row(text, table):
     assert np.array_equal(model.predict_proba({"text": "wo ist"}), model.predict_proba(["wo ist"]))
 
 
+@pytest.mark.slow
 def test_no_answer_of_1000_concurrent_requests_is_lost_or_crossed(table):
     frame = pd.read_csv(table / "test.csv")[["age", "job", "size"]].iloc[4:]
     rows = frame.to_dict("records")

@@ -94,6 +94,7 @@ def run(solver, evaluate=None, state=None, *callbacks, **limits):
     return run_alone(work, SerialExecutor())
 
 
+@pytest.mark.fast_cases(r"1\.0", r"2\.5")
 @pytest.mark.parametrize(
     ("share", "limit", "rounds"),
     [(1.0, 3, 3), (0.25, 0.6, 3), (1 / 3, 1, 3), (0.1, 0.3, 3), (0.1, 0.31, 4), (2.5, 1, 1)],
@@ -156,6 +157,7 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
     assert evaluate.rounds == [3, 5, 7, 8]
 
 
+@pytest.mark.fast_cases("given0", "given5")
 @pytest.mark.parametrize(
     ("given", "rounds"),
     [
@@ -321,6 +323,7 @@ def test_no_certificate_never_converges(value):
     assert run(Fake(), evaluate, passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
 
 
+@pytest.mark.fast_cases(r"1\.0-0", r"0\.5")
 @pytest.mark.parametrize(
     ("share", "every", "evaluated"),
     [
@@ -342,6 +345,7 @@ def test_evaluation_comes_every_so_many_passes_and_at_the_end(share, every, eval
 ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
 
 
+@pytest.mark.fast_cases("1", "3-5")
 @pytest.mark.parametrize(
     ("patience", "passes", "status", "ended", "best"),
     [

@@ -33,7 +33,7 @@ def large_targets(tmp_path_factory):
     return _ingest(tmp_path_factory.mktemp("data") / "d", x, 1e160 * (1 + x[:, 0]), "continuous")
 
 
-@pytest.mark.fast_cases("cls|stagewise")
+@pytest.mark.fast_cases("cls$")
 @pytest.mark.parametrize("method", ["mcid", "olbfgs", "sdca", "fista", "cls", "stagewise"])
 def test_rows_that_overflow(large_rows, method):
     given = {"eta0": 0.1} if method == "olbfgs" else {}
@@ -50,7 +50,7 @@ def test_no_gain_of_the_trial_is_finite(large_rows):
         distls.fit("olbfgs", large_rows, params={"dtype": "float32"}, passes=3)
 
 
-@pytest.mark.slow_cases("sdca$")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gls", "sdca"])
 def test_targets_whose_squares_overflow(large_targets, method):
     with warnings.catch_warnings():

@@ -57,7 +57,7 @@ class TestCls(WarmContract):
     random = False
 
 
-@pytest.mark.fast_cases("linear-original", "calibrated-fourier", "logistic-models")
+@pytest.mark.fast_cases("linear-original$")
 @pytest.mark.parametrize("kind", ["original", "fourier", "models"])
 @pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
 def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
@@ -93,6 +93,7 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
         assert np.square(y - np.mean(scores, axis=0)).mean() < before
 
 
+@pytest.mark.slow
 def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path):
     dataset, x, y = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
@@ -106,6 +107,7 @@ def test_one_block_of_all_columns_is_ridge_regression_of_the_residuals(tmp_path)
     np.testing.assert_allclose(model.intercept, first.intercept + wanted[0], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.fast_cases("params0")
 @pytest.mark.parametrize("params", [{"order": "gradient"}, FOURIER])
 def test_the_first_round_reports_the_initial_model(tmp_path, params):
     dataset, _, _ = _rows(tmp_path / "d")
@@ -137,6 +139,7 @@ def test_a_model_of_both_is_written_and_read(tmp_path):
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 331
 
 
+@pytest.mark.slow
 def test_calibrated_rounds_start_from_the_initial_model(tmp_path):
     dataset, _, _ = _rows(tmp_path / "d")
     first = _first(dataset, tmp_path / "first")
@@ -148,6 +151,7 @@ def test_calibrated_rounds_start_from_the_initial_model(tmp_path):
     assert losses[2] < losses[1] < losses[0]
 
 
+@pytest.mark.slow
 def test_a_bad_start_is_no_reason_to_stop(tmp_path):
     """It may be worse than predicting nothing: that is no error, nor the end of the fit."""
     dataset, _, _ = _rows(tmp_path / "d")
@@ -182,6 +186,7 @@ def test_rows_beside_features_that_do_not_fit_are_refused():
         linear_view(predictor, DenseRows(np.ones((4, 3))))
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["sgd", "sdca", "bcd", "gls"])
 def test_a_model_of_other_categories_is_refused(tmp_path, method):
     for name, kinds in (("a", "xyz"), ("b", "xyw")):

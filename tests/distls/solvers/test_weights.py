@@ -46,7 +46,7 @@ def _fitted(case, dataset, **params):
     return np.vstack([model.weights, model.intercept])
 
 
-@pytest.mark.slow_cases("gls softmax", "cls", "stagewise", "fista")
+@pytest.mark.fast_cases("gls identity$")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_weight_of_two_is_a_row_twice_or_its_classs(case, rows, tmp_path):
     x, y = rows
@@ -59,7 +59,7 @@ def test_a_weight_of_two_is_a_row_twice_or_its_classs(case, rows, tmp_path):
     assert np.abs(_fitted(case, plain) - repeated).max() > 1e-3
 
 
-@pytest.mark.slow_cases("gls", "cls", "stagewise logistic", "fista")
+@pytest.mark.fast_cases("stagewise calibrated$")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_partitions_change_rounding_only(case, rows, tmp_path):
     one, other = (

@@ -83,6 +83,7 @@ def test_a_run_has_the_lanes_that_it_was_begun_with(tmp_path, monkeypatch, metho
         FitRequest.of(method, data, parallelism=5).check_same(run)
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["sgd", "asgd"])
 def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset, method):
     params = {"loss": "softmax", "alpha": 1e-2, "fit_intercept": False}
@@ -93,6 +94,7 @@ def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset, method):
     assert result.passes == 8
 
 
+@pytest.mark.slow
 def test_tol_ends_the_fit_of_an_estimator():
     x, y = labelled_rows(300, 20, 3)
     fitted = StochasticClassifier(alpha=1e-2, tol=10.0, passes=50).fit(x, y)

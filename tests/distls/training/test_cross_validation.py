@@ -29,7 +29,11 @@ PATH = {"alpha": "path", "alphas": "1:0.1:0.01", "folds": FOLDS, "dtype": "float
 @pytest.fixture(scope="module")
 def rows():
     x, y = labelled_rows(100, 12, 3)
-    return sp.csr_matrix(x), y, np.random.default_rng(0).integers(1, 4, 100).astype(np.float32)
+    return (
+        sp.csr_matrix(x.astype(np.float64)),
+        y,
+        np.random.default_rng(0).integers(1, 4, 100).astype(np.float32),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +108,7 @@ def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
     assert result_lines(result)[1].endswith(", by cross-validation")
 
 
+@pytest.mark.slow
 def test_a_point_starts_from_the_one_before(data, tmp_path):
     starts, records = [], []
     watch = Rounds(lambda event: records.append((len(starts), event.record)))
@@ -160,6 +165,7 @@ def test_paths_of_several_losses_are_judged_together(data, tmp_path):
 PRUNED = {**PATH, "alphas": "30:1:0.1:0.01", "loss": ["softmax", "ovr_squared_hinge"], "prune": True}
 
 
+@pytest.mark.slow
 def test_pruned_fits_are_fewer_and_start_from_the_first_fold(data, tmp_path):
     result = fit("sdca", data, tmp_path / "run", params=PRUNED)
     status, folder = status_of(tmp_path / "run"), tmp_path / "run" / "children"
@@ -201,6 +207,7 @@ def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
     assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
 
 
+@pytest.mark.fast_cases("params0", "params4")
 @pytest.mark.parametrize(
     ("params", "options", "message"),
     [

@@ -45,6 +45,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.fast_cases("eval_data")
 @pytest.mark.parametrize("name", ["eval_data", "select", "calibrate", "init"])
 def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder, name):
     beside, other, asked = folder / "beside", folder / "other", {}

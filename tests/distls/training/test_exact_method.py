@@ -99,6 +99,7 @@ def test_a_plan_says_so(numbers):
     assert plan(numbers, probe=False).chosen.startswith("sdca: ridge regression")
 
 
+@pytest.mark.fast_cases("newton")
 @pytest.mark.parametrize("taken", ["sdca", "newton"])
 def test_a_fit_says_so_and_its_run_goes_on_with_it(numbers, tmp_path, monkeypatch, taken):
     slow = {"sdca": "newton", "newton": "sdca"}[taken]

@@ -71,6 +71,7 @@ def test_that_sparse_columns_are_rare_is_no_matter_of_scales(tmp_path, unit):
     assert sparse_advice(tmp_path, x, y) == "give it more passes, or another method (`distls methods`)"
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_not_to_be_standardized(tmp_path):
     x, y = sparse_rows(np.tile(np.geomspace(0.01, 10, 20), 4))
     text = sparse_advice(tmp_path, x, y)
@@ -78,6 +79,7 @@ def test_sparse_rows_are_not_to_be_standardized(tmp_path):
     assert text.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha")
 
 
+@pytest.mark.slow
 def test_a_table_with_categories_is_to_be_standardized(tmp_path):
     x, y = load_wine(return_X_y=True)
     rows = [",".join([*map(str, row), "ab"[n % 2], str(y[n])]) for n, row in enumerate(x.tolist())]
@@ -93,6 +95,7 @@ def test_other_methods_name_the_one_that_does_not_depend_on_a_step(tmp_path):
     assert found.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha or sdca")
 
 
+@pytest.mark.fast_cases("load_wine-options0")
 @pytest.mark.parametrize(
     ("load", "options"),
     [
@@ -110,11 +113,13 @@ def test_good_fits_are_silent(tmp_path, load, options):
     assert "warnings" not in json.loads((tmp_path / "r" / "status.json").read_text())
 
 
+@pytest.mark.slow
 def test_weights_worse_than_none(tmp_path):
     found = fitted(tmp_path, *load_wine(return_X_y=True), method="mcid")
     assert "is above the 1.099 of zero weights; the scales of its columns differ" in found.warnings[-1]
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_far_off(tmp_path):
     x, y = load_digits(return_X_y=True)
     early = fitted(tmp_path, x[:300], y[:300], method="sdca", passes=1, params={"alpha": 1e-6})
@@ -207,6 +212,7 @@ def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
     assert "exchangeability\n  labels             times_chance=" in printed("info", data)
 
 
+@pytest.mark.fast_cases("sorted")
 @pytest.mark.parametrize(("order", "options"), [("sorted", {}), ("as it comes", {"shuffle": False})])
 def test_rows_in_random_order_are_not(tmp_path, order, options):
     data = ordered_rows(tmp_path, order, **options)
@@ -217,6 +223,7 @@ def made_rows():
     return make_classification(980, 20, n_informative=8, n_classes=3, random_state=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "method"),
     [
@@ -249,6 +256,7 @@ def numbers_of(tmp_path, scales, first=0.0):
     return tmp_path / "d", 1.0 - rest.var() / y.var()
 
 
+@pytest.mark.fast_cases("newton")
 @pytest.mark.parametrize(
     "method",
     [
@@ -265,6 +273,7 @@ def test_numbers_are_explained_with_nothing_chosen(tmp_path, method):
     assert found.r2 > 0.99 * best
 
 
+@pytest.mark.slow
 def test_numbers_that_are_no_better_explained_than_by_their_mean(tmp_path):
     """The rule of `fista` ends it where columns of very different scales let it hardly move."""
     data, _ = numbers_of(tmp_path, np.repeat([100.0, 1.0], [1, 9]), 1000.0)

@@ -45,6 +45,7 @@ def test_files_to_a_model_and_its_error(place):
     assert found.dataset == place / "m-data" or str(found.dataset) == "m-data"
 
 
+@pytest.mark.slow
 def test_a_report_scores_the_test_files_again(place):
     (place / "bad.csv").write_text((place / "test.csv").read_text() + "1,?,x\n")
     asked = {"method": "sgd", "transform": (), "on_error": "skip", "notify": print}
@@ -71,6 +72,7 @@ def test_a_method_of_column_shards_has_them(place):
     assert distls.open_dataset("m-data").columns is not None
 
 
+@pytest.mark.slow
 def test_nothing_chosen_is_what_suits_the_data(place):
     said = []
     found = distls.train("train.csv", "m", test="test.csv", notify=said.append)
@@ -88,6 +90,7 @@ def test_rows_of_a_published_algorithm_are_those_of_the_file(place):
     assert [step["name"] for step in distls.open_dataset(chosen.dataset).meta.transforms] == ["standardize"]
 
 
+@pytest.mark.slow
 def test_a_data_frame_is_what_its_file_is(place):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
@@ -116,6 +119,7 @@ def test_the_data_set_is_kept_or_discarded(place):
     assert not (place / "n-data").exists()
 
 
+@pytest.mark.fast_cases("options0", "options5")
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -53,6 +53,7 @@ def test_a_class_that_is_gone_is_refused(tmp_path):
         distls.fit("sgd", tmp_path / "two", tmp_path / "n", params={"init": str(tmp_path / "m")})
 
 
+@pytest.mark.slow
 def test_a_link_gives_the_model_to_others_in_one_step(tmp_path):
     distls.ingest(X, tmp_path / "d", y=Y)
     current = tmp_path / "current"

@@ -51,6 +51,7 @@ def found(request, tmp_path_factory):
     return request.param, data, folder / "run"
 
 
+@pytest.mark.fast_cases("csr")
 def test_points_have_the_errors_of_fits_without_a_fold(found):
     kind, _, run = found
     path = Run.open(run).status["details"]["path"]
@@ -63,6 +64,7 @@ def test_points_have_the_errors_of_fits_without_a_fold(found):
     assert Run.open(run).status["selected"]["alpha"] == best["alpha"]
 
 
+@pytest.mark.fast_cases("csr")
 def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     _, data, run = found
     status = Run.open(run).status
@@ -81,6 +83,7 @@ def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     assert "cross-validation" in parts_of(status)
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_changes_no_choice(found, tmp_path):
     _, data, run = found
     cold, warm = Run.open(run).status, fit("newton", data, tmp_path / "w", params={**PATH, "init": str(run)})
@@ -90,6 +93,7 @@ def test_a_model_to_start_from_changes_no_choice(found, tmp_path):
     assert [child["params"]["init"] for child in warm.record["children"]] == [str(run)]
 
 
+@pytest.mark.fast_cases("csr")
 def test_a_search_that_was_stopped_is_made_again(found, tmp_path, monkeypatch):
     _, data, run = found
     with monkeypatch.context() as patched:
@@ -116,6 +120,7 @@ def test_numbers_are_judged_by_squares_and_columns_that_are_alike_do_no_harm(tmp
     assert [point["cv_loss"] for point in result.record["details"]["path"]][1] < 1e-3
 
 
+@pytest.mark.slow
 def test_scales_of_sparse_columns_cost_no_reads(monkeypatch):
     # numbers in thousands beside thousandths: without scaled coordinates four times as many
     x, y = labelled_rows(200, 12, 2)

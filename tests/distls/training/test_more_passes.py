@@ -61,6 +61,7 @@ def test_the_weights_are_those_of_all_passes(data, tmp_path, method):
         distls.resume(tmp_path / "run", passes=1)
 
 
+@pytest.mark.slow
 def test_seconds_give_way_to_passes(data, tmp_path):
     distls.fit("sgd", data, tmp_path / "run", max_seconds=1e-9, executor="serial")
     found = distls.resume(tmp_path / "run", passes=3, executor="serial")

@@ -46,7 +46,7 @@ def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset, tmp_path):
     fit("sdca", dataset, params=params | {"alphas": "1e-2:1e-3"}, passes=1)
 
 
-@pytest.mark.fast_cases("l1l2", "elasticnet")
+@pytest.mark.fast_cases("l1l2$")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
 def test_zero_is_optimal_from_there_on(penalty):
     gradient = np.random.default_rng(3).standard_normal((20, 4))
@@ -102,6 +102,7 @@ def test_alphas_are_given_in_any_order_and_one_is_selected(dataset, tmp_path):
     assert evaluate(run, dataset).error == pytest.approx(min(errors))
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("select", [False, True])
 def test_the_best_on_the_evaluation_data_is_published(dataset, tmp_path, select):
     """Selection data count for more; zero weights are best on the one and others on the other."""
@@ -165,6 +166,7 @@ def test_a_path_is_planned_as_one(dataset):
     assert lines[-1].endswith(", 400.0 s for all passes, certificates apart")
 
 
+@pytest.mark.slow
 def test_an_interrupted_path_is_resumed(dataset, tmp_path):
     whole = _path(dataset, tmp_path / "whole")
     with interrupted():
@@ -228,6 +230,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.fast_cases("params0", "params3")
 @pytest.mark.parametrize(("params", "message"), REFUSED)
 def test_paths_that_make_no_sense_are_refused(dataset, tmp_path, params, message):
     with pytest.raises(ParameterError, match=message):

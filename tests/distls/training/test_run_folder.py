@@ -138,6 +138,7 @@ def test_not_a_run(tmp_path):
     assert str(caught.value) == f"{tmp_path}: not a run (no config.json)"
 
 
+@pytest.mark.fast_cases("config-$", "config-7", "status-7")
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"passes": NaN}', "7"])
 @pytest.mark.parametrize("name", ["config", "status"])
 def test_files_that_cannot_be_read_are_named(run, name, content):
@@ -160,6 +161,7 @@ def test_a_run_of_another_version_is_refused(run):
     assert _refused(run, {"format_version": 2}) == "is of version 2, expected 1"
 
 
+@pytest.mark.fast_cases("method", r"seed-1\.0", "max_seconds", "selected_on")
 @pytest.mark.parametrize(
     ("name", "value"),
     [("method", 3), ("dataset", "a\0b"), ("dataset_fingerprint", None), ("seed", -1), ("seed", True), ("seed", 1.0),
@@ -177,6 +179,7 @@ def test_patience_without_evaluation_data_is_refused(run):
     assert said.startswith("was not written by distls (patience needs held-out rows")
 
 
+@pytest.mark.fast_cases("changes0", "changes4")
 @pytest.mark.parametrize(
     "changes", [{"status": "DONE"}, {"status": None}, {"passes": "9"}, {"passes": -1}, {"seconds": True}]
 )
@@ -258,6 +261,7 @@ def test_the_best_predictor_is_in_the_checkpoint(run):
     assert kept.arrays["c"].tolist() == calibration.tolist()
 
 
+@pytest.mark.fast_cases("saved_at0")
 @pytest.mark.parametrize(("saved_at", "expected"), [((3,), 5), ((3, 5), 5), ((5, 8), 8)])
 def test_the_last_round_of_a_fit_is_a_checkpoint_too(run, saved_at, expected):
     for number in saved_at:
@@ -266,6 +270,7 @@ def test_the_last_round_of_a_fit_is_a_checkpoint_too(run, saved_at, expected):
     assert newest_of(run).state.round == expected
 
 
+@pytest.mark.fast_cases("array")
 @pytest.mark.parametrize("damage", ["array", "description"])
 def test_a_damaged_last_round_is_not_taken(run, caplog, damage):
     saved(run, 3)
@@ -301,6 +306,7 @@ def test_a_failed_checkpoint_leaves_the_one_before(run, monkeypatch):
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["round-000001"]
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("missing", [False, True])
 def test_of_a_damaged_checkpoint_the_one_before_is_read(run, caplog, missing):
     """Fault: The newest checkpoint changed, an array of it removed | before `resume` | a note; the fit goes on from
@@ -320,6 +326,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_read(run, caplog, missing):
     assert message.endswith(f"; the fit goes on from {older.name}")
 
 
+@pytest.mark.fast_cases("whole0")
 @pytest.mark.parametrize(("whole", "expected"), [({1, 2}, 2), ({1}, 1), (set(), 2)])
 def test_the_newest_checkpoint_whose_state_of_rows_is_whole_is_read(run, caplog, whole, expected):
     for done in (1, 2):
@@ -390,6 +397,7 @@ def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
     assert not run.exists()
 
 
+@pytest.mark.fast_cases("2-0")
 @pytest.mark.parametrize("seconds", [0, 1000])
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_again(
@@ -402,6 +410,7 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
     _removed_in_mid_fit(tmp_path, monkeypatch, number, "sgd", **options)
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, cached):
     """Fault: The data set renamed in mid-fit | after a round, its rows read again or kept | one line, exit code 1;
@@ -426,7 +435,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, 
     assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
 
 
-@pytest.mark.fast_cases("sdca")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bcd", "cls", "sdca", "ovr-sdca", "stagewise"])
 def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(tmp_path, monkeypatch, method):
     """Fault: The run folder removed in mid-fit | after the first round of methods that keep state of rows | one
@@ -446,6 +455,7 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(tmp_path, monkeypatc
         fit("sgd", data, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_path, monkeypatch):
     def full(*_given):
         raise StorageError("no room for the model")
@@ -461,6 +471,7 @@ def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_
     assert resumed.model.sha256 == whole.model.sha256
 
 
+@pytest.mark.slow
 def test_a_run_removed_while_a_file_is_written(tmp_path, monkeypatch):
     def remove(run, _event):
         shutil.rmtree(run.path)
@@ -472,6 +483,7 @@ def test_a_run_removed_while_a_file_is_written(tmp_path, monkeypatch):
         fit("sgd", data, tmp_path / "run")
 
 
+@pytest.mark.fast_cases("no", "a digit")
 @pytest.mark.parametrize(
     "damage", ["no model", "a damaged model", "a model of another run", "a damaged status", "a digit"]
 )
@@ -519,6 +531,7 @@ def _without_clock(path):
     return {name: value for name, value in status.items() if "seconds" not in name and name not in measured}
 
 
+@pytest.mark.fast_cases("sgd-asked0")
 @pytest.mark.parametrize(
     ("method", "asked"),
     [("sgd", {"patience": 1, "passes": 9}), ("sgd", {"passes": 2}), ("sdca", {"passes": 2})],

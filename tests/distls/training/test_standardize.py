@@ -33,7 +33,7 @@ def data(tmp_path_factory):
     return of
 
 
-@pytest.mark.slow_cases(*(name for name in NUMERIC if name not in ("newton", "gls", "csgd")))
+@pytest.mark.fast_cases("newton")
 @pytest.mark.parametrize("method", NUMERIC)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_method_is_within_a_percent_of_the_closed_form(method, data, tmp_path):
@@ -88,6 +88,7 @@ def test_scores_of_other_rows_are_those_of_the_model(data, tmp_path):
     assert result.record["eval_mse"] == pytest.approx(distls.evaluate(tmp_path / "run", folder).mse, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_it_began(data, tmp_path):
     folder, *_ = data("unscaled")
     whole = distls.fit("csgd", folder, tmp_path / "whole", passes=4).model
@@ -96,6 +97,7 @@ def test_a_run_goes_on_as_it_began(data, tmp_path):
     assert Run.open(tmp_path / "parts").config.grid[0]["standardize"] is True
 
 
+@pytest.mark.slow
 def test_a_model_is_a_start_for_standardized_rows(data, tmp_path):
     folder, *_ = data("unscaled")
     best = distls.fit("newton", folder, tmp_path / "first", rtol=1e-9)

@@ -96,6 +96,7 @@ def test_all_strengths_share_each_read(dataset, held_out):
     assert executor.names == ["ReadTogether"] * 5
 
 
+@pytest.mark.slow
 def test_settings_of_select_share_each_read_too(dataset, held_out, tmp_path):
     executor, run = _Reads(), tmp_path / "run"
     grid = {"alpha": ["1e-3", "1e-4"], "loss": ["softmax", "crammer_singer"]}
@@ -118,7 +119,7 @@ def test_cross_validation_trains_every_fold_side_by_side(dataset, tmp_path):
     _same(result.model, alone.model)
 
 
-@pytest.mark.slow_cases("[147]$")
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2, 4, 7])
 def test_an_interrupted_path_resumes_with_the_same_bits(dataset, held_out, tmp_path, rounds):
     whole = _path("mcid", dataset, tmp_path / "whole", {}, select=held_out)
@@ -134,6 +135,7 @@ def test_an_interrupted_path_resumes_with_the_same_bits(dataset, held_out, tmp_p
         _same(load_model(_child(run, number)), load_model(_child(tmp_path / "whole", number)))
 
 
+@pytest.mark.slow
 def test_fits_that_resume_apart_meet_again(dataset, held_out, tmp_path):
     run = tmp_path / "run"
     with interrupted():
@@ -167,6 +169,7 @@ def test_progress_names_the_strength(dataset, held_out):
     assert sum(line.startswith("alpha=0.001 (2 of 3): round ") for line in lines) == 3
 
 
+@pytest.mark.slow
 def test_seconds_are_shared_out(dataset, held_out, tmp_path):
     result = _path("sgd", dataset, tmp_path / "run", {}, select=held_out)
     children = [Run.open(_child(tmp_path / "run", number)).status for number in range(3)]
@@ -181,6 +184,7 @@ def test_seconds_are_shared_out(dataset, held_out, tmp_path):
     assert all(event["bytes_read"] + event["cached_bytes"] == 0 for event in events)
 
 
+@pytest.mark.fast_cases("None")
 @pytest.mark.parametrize(("limit", "at_once"), [(None, 10), (400, 5), (300, 2)])
 def test_the_plan_counts_the_memory_of_all(tmp_path, limit, at_once):
     x, y = labelled_rows(60, 50_000, 5)
@@ -216,7 +220,7 @@ def test_parameters_of_a_path_need_one(dataset, params):
         fit("sgd", dataset, params=params)
 
 
-@pytest.mark.slow_cases("two")
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["two processes", "three threads"])
 def test_the_same_bits_on_a_cluster(dataset, held_out, tmp_path, cluster):
     for name, executor in (("here", None), ("there", opened(cluster))):

@@ -41,8 +41,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("dtype", "shape"), zip(DTYPES, SHAPES, strict=True))
 def test_written_by_us_read_by_both(tmp_path, codec, dtype, shape):
     array = sample(shape, dtype)
     expected = write_array(tmp_path / "a", array, codec)
@@ -132,6 +131,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.fast_cases("emptied-none", "extended-zstd", "flipped-zstd", "tail-zstd", "truncated-lz4")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", sorted(DAMAGE))
 def test_damage_is_named(tmp_path, codec, kind):
@@ -175,6 +175,7 @@ def test_a_consistent_chunk_other_than_the_recorded_one_is_refused(tmp_path):
     assert "its checksum does not match" in refusal(tmp_path / "data", array, "none", expected)
 
 
+@pytest.mark.fast_cases("39-zstd", "140737488355328-lz4")
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 @pytest.mark.parametrize("claimed", [39, 41, 2**47])
 def test_a_shape_that_the_frame_does_not_decode_to_takes_no_memory(tmp_path, codec, claimed):
@@ -211,6 +212,7 @@ def test_garbage_with_a_right_checksum_is_refused(tmp_path_factory, codec, paylo
         read(folder, np.zeros(50), codec, (len(payload) + 4, checksum))
 
 
+@pytest.mark.fast_cases("zstd-1", "zstd-65", "lz4-63", "lz4-20000")
 @pytest.mark.parametrize("n", [1, 60, 63, 64, 65, 5_000, 20_000])
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_every_width_of_the_declared_size(tmp_path, codec, n):

@@ -39,6 +39,7 @@ def refusal(path, error):
     return str(caught.value)
 
 
+@pytest.mark.fast_cases("csr-class", "dense-none")
 @pytest.mark.parametrize("target", ["class", "multilabel", "continuous", "none"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_opened_is_what_was_published(small_csr, small_dense, layout, target):
@@ -103,6 +104,7 @@ FOREIGN += [
 ]
 
 
+@pytest.mark.fast_cases("$", "3", '\\{"attributes": \\{"distls": 5\\}\\}', '\\{"attributes": \\{"other"')
 @pytest.mark.parametrize("content", FOREIGN)
 def test_other_zarr_groups(tmp_path, content):
     (tmp_path / "zarr.json").write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -159,6 +161,7 @@ def parts(root, values=3.0):
     return meta, [write_partition(root, i, partition, 2, 2, {}) for i in range(2)]
 
 
+@pytest.mark.fast_cases("True-with_counts", "False-with_counts", "False-write_json")
 @pytest.mark.parametrize(
     ("step", "times"),
     [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
@@ -275,6 +278,7 @@ VALUES += [
 ]
 
 
+@pytest.mark.fast_cases("n_rows", "target", "weighted", "zero_based", "codecs")
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_changed_field_opens(copied, original, field):
     before = metadata(copied)["attributes"]["distls"][field]
@@ -286,6 +290,7 @@ def test_no_changed_field_opens(copied, original, field):
     assert open_dataset(copied).fingerprint == original.dataset.fingerprint
 
 
+@pytest.mark.fast_cases("n_rows", "target", "weighted", "zero_based", "codecs")
 @pytest.mark.parametrize("field", FIELDS)
 def test_fewer_fields(copied, field):
     store(copied, **{field: ...})

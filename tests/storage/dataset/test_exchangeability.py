@@ -29,6 +29,7 @@ def cut(values, parts):
     return np.array_split(values, parts)
 
 
+@pytest.mark.fast_cases("2-normal", "7-rare", "100-text")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("parts", [2, 7, 100])
 def test_rows_in_random_order_are_silent(kind, parts):
@@ -38,6 +39,7 @@ def test_rows_in_random_order_are_silent(kind, parts):
         assert 0 <= found.times_chance < 1, (seed, found)
 
 
+@pytest.mark.fast_cases("2-2", "7-50", "300-700")
 @pytest.mark.parametrize("classes", [2, 50, 700])
 @pytest.mark.parametrize("parts", [2, 7, 300])
 def test_labels_in_random_order_are_silent(classes, parts):

@@ -185,6 +185,14 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.fast_cases(
+    "class-none-False-float32-csr",
+    "class-lz4-True-float32-dense",
+    "multilabel-zstd-True-float64-wide",
+    "continuous-zstd-True-float64-csr",
+    "none-none-False-float32-dense",
+    "none-lz4-True-float32-wide",
+)
 @pytest.mark.parametrize("layout", ["csr", "dense", "wide"])
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(map(str, options.values())))
 def test_another_reader_reads_the_same(small_csr, small_dense, layout, options):
@@ -203,6 +211,7 @@ def test_another_reader_reads_the_same(small_csr, small_dense, layout, options):
     assert features_of(written.path, meta)["idf"].tolist() == written.dataset.features()["idf"].tolist()
 
 
+@pytest.mark.fast_cases("none-csr", "zstd-dense", "lz4-long")
 @pytest.mark.parametrize("layout", ["csr", "dense", "long"])
 @pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
 def test_another_reader_reads_the_same_columns(small_csr, small_dense, layout, codec):

@@ -53,6 +53,7 @@ CHANGED = {
 }  # fmt: skip
 
 
+@pytest.mark.fast_cases("n_rows", "target", "weighted", "zero_based", "format_version")
 @pytest.mark.parametrize("name", DatasetMeta.__struct_fields__)
 def test_the_fingerprint_covers_every_field(name):
     assert fingerprint_of(msgspec.structs.replace(META, **{name: CHANGED[name]}), table()) != fingerprint_of(
@@ -60,6 +61,7 @@ def test_the_fingerprint_covers_every_field(name):
     )
 
 
+@pytest.mark.fast_cases(r"0-X\.crc32c", r"1-X\.crc32c", r"1-y\.size")
 @pytest.mark.parametrize("name", sorted(table().to_arrays()))
 @pytest.mark.parametrize("place", [0, 1])
 def test_the_fingerprint_covers_every_number_of_the_table(name, place):
@@ -111,6 +113,16 @@ def test_metadata_survives_json():
     assert "features" not in META.to_json()
 
 
+@pytest.mark.fast_cases(
+    "n_rows--1",
+    "n_features",
+    "target",
+    "classes-value12",
+    "n_targets",
+    "transforms-value21",
+    "shuffle_seed",
+    "features-value29",
+)
 @pytest.mark.parametrize(
     ("field", "value"),
     [

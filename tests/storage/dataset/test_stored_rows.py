@@ -41,6 +41,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.fast_cases("dense-class", "csr-multilabel")
 @pytest.mark.parametrize("kind", TARGETS)
 def test_rows_are_those_that_were_written(tmp_path, x, kind):
     y, target = TARGETS[kind], {"class": "class", "multilabel": "auto"}.get(kind, "continuous")

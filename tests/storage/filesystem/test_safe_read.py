@@ -53,6 +53,7 @@ def read_any(path, within=None):
 READERS = [read_bytes, read_any, read_array_file, open_regular]
 
 
+@pytest.mark.fast_cases("the file-read_bytes", "its folder-read_bytes", "its folder-open_regular")
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("linked", ["the file", "its folder"])
 def test_a_link_out_of_the_folder(folder, read, linked):
@@ -107,6 +108,9 @@ def test_links_without_proc(folder, monkeypatch):
     assert "a link leads out of" in refusal(read_any, folder / "x.json", folder)
 
 
+@pytest.mark.fast_cases(
+    "fifo-read_bytes", "device-read_bytes", "device-open_regular", "file of proc-open_regular"
+)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("kind", ["fifo", "device", "file of proc"])
@@ -190,6 +194,9 @@ class Document(msgspec.Struct):
     n: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
 
 
+@pytest.mark.fast_cases(
+    "object-NUL", "object-half", "object-not", "Document-deep objects", "Document-long", "Document-wide"
+)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", sorted(BOMBS))
 @pytest.mark.parametrize("form", [object, Document])
@@ -205,6 +212,9 @@ def test_json_bombs(tmp_path, kind, form):
         tracemalloc.stop()
 
 
+@pytest.mark.fast_cases(
+    '\\{"n": -1\\}', '\\{"n": null\\}', '\\{"a": Infinity\\}', r"\{\}\{\}", '\\{"a": "\\\\\\\\udcff", "b"'
+)
 @pytest.mark.parametrize(
     "text",
     ['{"n": -1}', '{"n": true}', '{"n": "1"}', '{"n": 1.0}', '{"n": null}', '{"n": 9223372036854775808}',

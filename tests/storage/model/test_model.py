@@ -134,6 +134,7 @@ def test_arrays_that_do_not_fit(tmp_path, kind):
     assert refusal(tmp_path) == f"{tmp_path}: {why}"
 
 
+@pytest.mark.fast_cases("change0", "change4", "change7", "change10", "change14")
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -181,6 +182,7 @@ def sparse(dtype="float32", n_features=9, rows=(1, 4, 5)):
     return replace(model(dtype), weights=weights)
 
 
+@pytest.mark.fast_cases("rows0-float32", "rows2-float32", "rows3-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("rows", [(), (8,), (0, 1, 2), (1, 4, 5)])
 def test_zero_rows_are_not_stored(tmp_path, dtype, rows):
@@ -205,6 +207,7 @@ def test_half_of_the_rows_are_stored_alone_and_more_with_the_zeros(tmp_path):
     assert same(load_model(tmp_path / "more"), made)
 
 
+@pytest.mark.fast_cases("rows0", "rows3", "rows6")
 @pytest.mark.parametrize(
     ("rows", "n_features"),
     [([1, 1, 2], 9), ([2, 1, 3], 9), ([-1, 0, 1], 9), ([1, 4, 9], 9), ([1, 4], 9), ([1, 4, 5], None),

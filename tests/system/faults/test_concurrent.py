@@ -135,6 +135,7 @@ def _fit(train, run):
 IN_FIT = ("training.run_folder", "Run", "append_event")
 
 
+@pytest.mark.slow
 def test_the_second_driver_of_a_run_is_refused(command, train, undisturbed, tmp_path):
     """Fault: A second driver of a run | `resume` and `fit` while the first works | one line with process and host,
     or "is a run already"; the first finishes | bits"""

@@ -13,12 +13,12 @@ PASSES = 50
 
 
 def _arguments(documents, run, *more):
-    return ["fit", "mcid", documents, run, "-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, *more]
+    return ["fit", "mcid", documents, run, "-p", "alpha=1e-4", "--passes", PASSES, *more]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(documents):
-    result = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0)
+    result = fit("mcid", documents, params={"alpha": 1e-4}, passes=PASSES, eval_every=0)
     return result.model.sha256
 
 

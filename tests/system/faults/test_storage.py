@@ -26,7 +26,7 @@ __all__ = ["disk", "faulty"]
 
 # One solver of each way of distributing, and two more that keep something of every row.
 WAYS = {
-    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-3}, {"passes": 5}),
+    "lanes": ("mcid", {"alpha": 1e-3}, {"passes": 5}),
     "statistics": ("gls", {"link": "softmax", "alpha": 1e-3}, {"passes": 5}),
     "shards": ("bcd", {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0}, {"passes": 5}),
     "calibrated": ("cls", {"rounds": 4}, {}),
@@ -104,8 +104,7 @@ READ_BY = {
 }
 
 
-@pytest.mark.slow_cases("(flipped|truncated)-(lanes|statistics)", "removed-(statistics|shards)")
-@pytest.mark.slow_cases(".*-two workers")
+@pytest.mark.fast_cases("flipped-shards-serial$")
 @EXECUTORS
 @pytest.mark.parametrize("way", list(READ_BY))
 @pytest.mark.parametrize("damage", list(DAMAGE))
@@ -311,6 +310,7 @@ def failure(act):
     return None
 
 
+@pytest.mark.slow
 def test_full_in_a_transposition_by_workers(disk, train, tmp_path):
     """Fault: Disk full in a transposition | two workers; 2 disks | one line, no half-made shards; the same call
     continues | bits"""

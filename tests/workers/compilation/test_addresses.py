@@ -23,7 +23,7 @@ def _train(loss, dtype, k, pad):
     return u.tobytes() + b.tobytes() + np.array(sums).tobytes()
 
 
-@pytest.mark.fast_cases("crammer_singer-3-float64")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [3, 5, 9, 33])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "ovr_log"])
@@ -34,6 +34,7 @@ def test_training_does_not_depend_on_addresses(loss, dtype, k):
     assert here | there == {_train(loss, dtype, k, 7)}
 
 
+@pytest.mark.fast_cases("float32")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_merging_does_not_depend_on_addresses(dtype):
     rng = np.random.default_rng(0)

@@ -34,6 +34,7 @@ def test_it_is_said_once_of_many_kernels(said, tmp_path):
     assert not said.is_set()
 
 
+@pytest.mark.slow
 def test_another_process_has_said_it(said, tmp_path):
     first, second = CompilingNotice(), CompilingNotice()
     assert first._is_first(str(tmp_path))
@@ -42,6 +43,7 @@ def test_another_process_has_said_it(said, tmp_path):
     assert not said.is_set()
 
 
+@pytest.mark.slow
 def test_quick_compilations_add_up_before_it_is_said(said, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "_PATIENCE_SECONDS", 1e6)
     notice = CompilingNotice()

@@ -80,6 +80,7 @@ def test_processes_that_start_together_compile_once():
     assert sorted(compiled) == [(0, 0), (0, 0), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_never_let_go_delays_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_cache, "_LONGEST_COMPILATION", 0.1)
     held = kernel_cache._lock(str(tmp_path / "kernel.lock"))
@@ -196,6 +197,7 @@ def _seen(x):
     """Notes whether the collector is on while it is typed; kernels get x back."""
 
 
+@pytest.mark.fast_cases("True")
 @pytest.mark.parametrize("on", [True, False])
 def test_the_collector_waits_while_kernels_are_compiled_or_cannot_be(tmp_path, on):
     seen = []

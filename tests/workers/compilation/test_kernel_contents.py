@@ -31,6 +31,7 @@ def _entries(folder, module):
     return [path for path in Path(folder).glob(f"{module}.*.nbc") if source_digest(file) in path.name]
 
 
+@pytest.mark.fast_cases(r"columns\.transpose_task", r"stochastic\.second_order\.sgdqn_kernels")
 @pytest.mark.parametrize(
     "module",
     [

@@ -62,6 +62,7 @@ def swept(p, w, z, order, *, step="line-search", dense=False, dtype=np.float32):
     return totals
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge")
 @pytest.mark.parametrize("loss", [*NAMES, "ranking_squared_hinge"])
 def test_the_oracle_s_slopes_are_differences(loss):
     rng = np.random.default_rng(1)
@@ -75,6 +76,7 @@ def test_the_oracle_s_slopes_are_differences(loss):
             assert h[r] == pytest.approx((up[1][r] - down[1][r]) / (2 * e), abs=1e-6)
 
 
+@pytest.mark.fast_cases("multiclass_squared_hinge")
 @pytest.mark.parametrize("loss", NAMES)
 def test_the_oracle_s_gradient_is_differences(loss):
     p, e = problem(loss=loss, weighted=True), 1e-6
@@ -88,7 +90,14 @@ def test_the_oracle_s_gradient_is_differences(loss):
         assert gradient[j, r] == pytest.approx(change / (2 * e), abs=1e-8)
 
 
-@pytest.mark.slow_cases("(softmax|multitask_squared_hinge)-")
+@pytest.mark.fast_cases(
+    "multiclass_squared_hinge-l1l2-line-search-False$",
+    "multiclass_squared_hinge-l1-line-search-True$",
+    "multiclass_squared_hinge-l2-line-search-True$",
+    "multiclass_squared_hinge-elasticnet-constant-False$",
+    "multiclass_squared_hinge-l1linf-constant-False$",
+    "multiclass_squared_hinge-sparse-group-constant-True$",
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -111,7 +120,9 @@ def test_sweeps_are_the_paper_s(loss, penalty, step, weighted):
     assert not w[3].any()
 
 
-@pytest.mark.slow_cases("(multitask|softmax)")
+@pytest.mark.fast_cases(
+    "multiclass_squared_hinge-2$", "multiclass_squared_hinge-7$", "multiclass_squared_hinge-53$"
+)
 @pytest.mark.parametrize("m", [2, 3, 4, 7, 8, 9, 53])
 @pytest.mark.parametrize("loss", NAMES)
 def test_any_number_of_classes(loss, m):
@@ -140,7 +151,7 @@ def test_dense_shards_and_single_precision_scores(loss):
     np.testing.assert_allclose(near, w, atol=1e-5)
 
 
-@pytest.mark.slow_cases("(softmax|multitask)")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", NAMES)
 def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     p = problem(4, loss=loss, alpha=0.03)
@@ -154,7 +165,7 @@ def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     assert w.any(axis=1).sum() < 11
 
 
-@pytest.mark.slow_cases(".*-(multitask|softmax)")
+@pytest.mark.fast_cases("l1l2-multiclass_squared_hinge$", "sparse-group-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_oracle_s_gap_bounds_how_much_is_left(loss, penalty):
@@ -179,34 +190,7 @@ def test_the_constant_is_sharp():
     assert bcd.constant(row, np.ones(1)) == pytest.approx(largest)
 
 
-@pytest.mark.fast_cases("multiclass")
-@pytest.mark.parametrize("loss", NAMES)
-def test_classes_may_change_places(loss):
-    p, other = problem(5, loss=loss), np.array([3, 0, 4, 1, 2])
-    w, z = np.zeros((12, 5)), np.zeros((60, 5))
-    turned, scores = w.copy(), z.copy()
-    for _ in range(3):
-        swept(p, w, z, range(12))
-        swept(replace(p, y=other[p.y].astype(np.int32)), turned, scores, range(12))
-    np.testing.assert_allclose(turned[:, other], w, atol=1e-12)
-
-
-@pytest.mark.fast_cases("multiclass")
-@pytest.mark.parametrize("loss", NAMES)
-def test_a_weight_of_two_is_a_row_twice(loss):
-    p = problem(4, loss=loss)
-    s = np.ones(60)
-    s[:7] = 2.0
-    twice = replace(p, x=np.concatenate([p.x, p.x[:7]]), y=np.concatenate([p.y, p.y[:7]]))
-    w, other = np.zeros((12, 4)), np.zeros((12, 4))
-    z, scores = np.zeros((60, 4)), np.zeros((67, 4))
-    for _ in range(3):
-        swept(replace(p, s=s), w, z, range(12))
-        swept(twice, other, scores, range(12))
-    np.testing.assert_allclose(w, other, atol=1e-12)
-
-
-@pytest.mark.fast_cases(".*-multiclass")
+@pytest.mark.fast_cases("False-multiclass_squared_hinge$")
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_loss_of_scores(loss, weighted):

@@ -12,6 +12,9 @@ from distls.workers.coordinate_descent.working_set_kernels import row_derivative
 from distls.workers.losses.loss_registry import loss_named
 
 
+@pytest.mark.fast_cases(
+    "binary_log-3-True", "binary_squared-3-True", "binary_squared-517-False", "binary_squared_hinge-517-False"
+)
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("n", [3, 517])
 @pytest.mark.parametrize("name", ["binary_log", "binary_squared", "binary_squared_hinge"])
@@ -29,6 +32,7 @@ def test_derivatives_of_one_output_are_those_of_numpy(name, n, weighted):
     assert h[:, 0] == pytest.approx(factor * bent, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.fast_cases("dense")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_products_do_not_depend_on_threads(monkeypatch, layout):
     rng = np.random.default_rng(0)

@@ -13,6 +13,18 @@ def _parts(n_rows, parts, mixing, index=0, shuffle=True):
     return [rows_of_runs(runs_of(n_rows, job, index), n_rows, parts) for job in jobs]
 
 
+@pytest.mark.fast_cases(
+    "True-1-0",
+    "True-2-1$",
+    "True-3-2",
+    "True-4-5",
+    "True-6-16$",
+    "False-1-160",
+    "False-2-161",
+    "False-3-480",
+    "False-4-3001",
+    "False-6-3072",
+)
 @pytest.mark.parametrize("n_rows", [0, 1, 2, 5, 16, 160, 161, 480, 3001, 3072])
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -24,6 +36,7 @@ def test_every_row_is_in_one_part_of_a_pass(n_rows, parts, shuffle):
         assert max(map(len, found)) - min(map(len, found)) <= 48
 
 
+@pytest.mark.fast_cases("2-960", "3-960", "3-1440", "4-1440")
 @pytest.mark.parametrize(
     "n_rows", [16 * 60, 16 * 61, 16 * 64, 16 * 90]
 )  # divisible by each number of parts, or not

@@ -126,6 +126,14 @@ DESIGNS = {
 }
 
 
+@pytest.mark.fast_cases(
+    "float32-all",
+    "float32-pca$",
+    "float32-expanded",
+    "float64-fourier",
+    "float64-pca polynomials",
+    "float64-convolved logits",
+)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 def test_features_are_those_of_the_formula(name, dtype):
@@ -138,6 +146,7 @@ def test_features_are_those_of_the_formula(name, dtype):
     assert design.width(design.n_features) == expected.shape[1]
 
 
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_sparse_rows_have_the_features_of_dense_ones(name):
     design = DESIGNS[name]
@@ -146,6 +155,7 @@ def test_sparse_rows_have_the_features_of_dense_ones(name):
     np.testing.assert_allclose(sparse, dense, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.fast_cases(r"\{'rectify': 'absolute'\}", r"\{'rectify': 'triangle', 'contrast'")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -166,6 +176,7 @@ def test_convolutions(changes):
     assert found.shape == (9, own.width)
 
 
+@pytest.mark.slow
 def test_kernels_are_approximated():
     """E[z z'] over features is the Gaussian kernel, or the polynomial one, and E[z^2] is about 1."""
     x = _rows(6) / 2
@@ -177,6 +188,7 @@ def test_kernels_are_approximated():
     np.testing.assert_allclose(z @ z.T / size, np.square(x @ x.T / s + 0.5), atol=0.02)
 
 
+@pytest.mark.fast_cases("fourier")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     """Any partitioning has the same features up to what BLAS rounds; whole pieces the same bits."""
@@ -192,6 +204,7 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     np.testing.assert_allclose(np.concatenate(odd), whole, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.fast_cases("dtype0-fourier", "dtype1-polynomials")
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 def test_room_behind_the_features_changes_none_of_them(kind, dtype):
@@ -244,6 +257,7 @@ def test_a_shared_projection_is_done_once_and_changes_no_bit(layout):
         assert np.array_equal(features_of(one, shared, FLOAT32), features_of(before, rows, FLOAT32))
 
 
+@pytest.mark.fast_cases("fourier")
 @pytest.mark.parametrize("other", ["fourier", "masks", "changed"])
 def test_projections_that_differ_are_not_shared(other):
     first = DESIGNS["pca fourier"]
@@ -300,6 +314,7 @@ def test_values_do_not_depend_on_their_place(kernel):
 # ---------------------------------------------------------------- recipes
 
 
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_recipes_roundtrip(name):
     design = replace(DESIGNS[name], stage=0)
@@ -360,6 +375,18 @@ BROKEN = [
 ]
 
 
+@pytest.mark.fast_cases(
+    r"fourier-\{'kind'",
+    r"fourier-\{'seed'",
+    r"masks-\{\}-\{'mask_means'",
+    r"fourier-\{'bandwidth': nan\}",
+    r"columns-\{\}-\{'columns': None\}",
+    r"columns-\{\}-\{'columns': array\(\[0",
+    r"pca fourier-\{'n_features'",
+    r"masks-\{\}-\{'masks': None\}",
+    r"masks-\{'n_features'",
+    "convolved",
+)
 @pytest.mark.parametrize(("name", "scalars", "changed"), BROKEN, ids=str)
 def test_broken_recipes_are_refused(name, scalars, changed):
     recipe, arrays = recipe_of(replace(DESIGNS[name], stage=0), 1)
@@ -389,6 +416,7 @@ def digest():
     return found.hexdigest()
 
 
+@pytest.mark.slow
 def test_the_same_bits_in_another_process():
     code = "import sys; sys.path[:0] = sys.argv[1:]; from test_design import digest; print(digest())"
     folders = [path for path in sys.path if path.rstrip("/").endswith("tests")]
@@ -399,6 +427,7 @@ def test_the_same_bits_in_another_process():
     assert other.stdout.strip() == digest()
 
 
+@pytest.mark.fast_cases("all", "pca columns", "convolved logits")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_work_bytes_cover_what_is_held(name):
     """Buffers of a process that has worked on one block only, and what was drawn."""

@@ -19,6 +19,7 @@ def _matrix(d):
     return x + x.T
 
 
+@pytest.mark.fast_cases("0", "17", "300")
 @pytest.mark.parametrize("d", [0, 1, 2, 17, 128, 129, 300])  # around multiples of a tile
 def test_what_is_packed_is_unpacked(d):
     matrix = _matrix(d)
@@ -40,6 +41,7 @@ def test_a_corner_can_be_the_target():
     assert not out[0].any()
 
 
+@pytest.mark.fast_cases("0-shape0-float32", "4-shape2-float32", "2-shape4-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("first", "shape"), [(0, (7, 7)), (0, (4, 4)), (4, (4, 3)), (5, (7, 2)), (2, (3, 1))]

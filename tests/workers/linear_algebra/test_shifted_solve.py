@@ -15,6 +15,7 @@ def _solve(shifted, right, shift):
     return shifted.outside(shifted.solve_inside(shifted.inside(right), shift))
 
 
+@pytest.mark.fast_cases("1$", "50", "210")
 @pytest.mark.parametrize(
     "d", [1, 2, 48, 49, 50, 96, 97, 98, 145, 210]
 )  # around multiples of the band's width

@@ -55,6 +55,9 @@ def is_wrong(loss, kind, i):
     return [bool(v > threshold) for v in SCORES[i]] != [bool(w) for w in WANTED[i]]
 
 
+@pytest.mark.fast_cases(
+    "False-squared-class", "False-ovr_log-multilabel", "True-ovr_log-class", "True-squared-continuous"
+)
 @kinds
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_those_over_the_rows(loss, kind, y, weighted):
@@ -68,6 +71,7 @@ def test_sums_are_those_over_the_rows(loss, kind, y, weighted):
     assert (found.errors > 0) == (kind != "continuous")
 
 
+@pytest.mark.fast_cases("squared-class", "squared-continuous")
 @kinds
 def test_slopes_are_the_derivatives(loss, kind, y):
     found = score_gradients(loss, SCORES, y, WEIGHT).values
@@ -78,6 +82,7 @@ def test_slopes_are_the_derivatives(loss, kind, y):
             assert found[i, c] == pytest.approx(WEIGHT[i] * (ends[0] - ends[1]) / (2 * step), abs=1e-8)
 
 
+@pytest.mark.fast_cases("squared-class", "squared-continuous")
 @kinds
 def test_slopes_are_float64_and_scores_are_left_alone(loss, kind, y):
     scores = SCORES.astype(np.float32)
@@ -86,21 +91,6 @@ def test_slopes_are_float64_and_scores_are_left_alone(loss, kind, y):
     assert found.values.dtype == np.float64
     np.testing.assert_allclose(found.values, score_gradients(loss, SCORES, y, NONE).values, atol=2e-6)
     assert np.array_equal(scores, before)
-
-
-@kinds
-def test_a_weight_of_two_is_the_row_twice(loss, kind, y):
-    twice = np.repeat(np.arange(N), 2)
-    doubled = {"class": CODES[twice], "multilabel": sets_of(WANTED[twice]), "continuous": NUMBERS[twice]}[
-        kind
-    ]
-    heavy, many = (
-        score_gradients(loss, SCORES, y, np.full(N, 2.0)),
-        score_gradients(loss, SCORES[twice], doubled, NONE),
-    )
-    assert heavy.loss_sum == pytest.approx(many.loss_sum, rel=1e-13)
-    assert heavy.weight_sum == many.weight_sum
-    np.testing.assert_allclose(heavy.values.sum(axis=0), many.values.sum(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
@@ -162,6 +152,7 @@ def test_rows_without_a_class_have_one_weight(weighted):
     assert by_class.tolist() == (np.array([1.0, 2, 4])[CODES] * expected / 1.5).tolist()
 
 
+@pytest.mark.fast_cases("1-multilabel-csr", "3-multilabel-csr", "3-continuous-dense")
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("target", ["multilabel", "continuous"])
 @pytest.mark.parametrize("folds", [1, 3])

@@ -52,6 +52,7 @@ def _closest_by_faces(v):
     return best
 
 
+@pytest.mark.fast_cases(r"0\.1-1", r"1\.0-3", r"10\.0-8")
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_the_projection_is_the_closest_point(k, scale):
@@ -61,6 +62,7 @@ def test_the_projection_is_the_closest_point(k, scale):
     np.testing.assert_allclose(projected, reference.project(values, "simplex"), atol=1e-12)
 
 
+@pytest.mark.fast_cases("float32-simplex", "float64-cube")
 @pytest.mark.parametrize("onto", ["simplex", "cube"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_metamorphic(onto, dtype):

@@ -36,6 +36,7 @@ def rows_of(x, layout):
     return DenseRows(x) if layout == "dense" else sparse
 
 
+@pytest.mark.fast_cases("1-float32-dense", "3-float64-dense", "33-float64-csr")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("top", [1, 3, K])

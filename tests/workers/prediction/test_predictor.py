@@ -61,6 +61,7 @@ def in_pieces(model, x):
     return np.concatenate([values for _, values in found])
 
 
+@pytest.mark.fast_cases("8388608-dense", "1-csr")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("piece_bytes", [8 * 2**20, 1000, 1])
 def test_calibrated_scores(layout, piece_bytes, monkeypatch):
@@ -71,6 +72,7 @@ def test_calibrated_scores(layout, piece_bytes, monkeypatch):
     np.testing.assert_allclose(in_pieces(model, rows), expected, atol=1e-12)
 
 
+@pytest.mark.fast_cases("fourier")
 @pytest.mark.parametrize("kind", ["fourier", "logits"])
 def test_scores_of_random_features(kind, monkeypatch):
     (x, rows), model = rows_of("dense"), stagewise(kind)
@@ -84,6 +86,7 @@ def test_scores_of_random_features(kind, monkeypatch):
     np.testing.assert_allclose(in_pieces(model, rows), expected, atol=1e-12)
 
 
+@pytest.mark.fast_cases("cls")
 @pytest.mark.parametrize("make", [calibrated, lambda: stagewise("fourier")], ids=["cls", "stagewise"])
 def test_few_rows_at_a_time(make, monkeypatch):
     """No array of rows x columns of the weights is larger than a piece."""
@@ -137,6 +140,7 @@ def test_single_precision_fits_are_calibrated_in_double():
     np.testing.assert_allclose(found, viewed(model, rows), atol=1e-3)
 
 
+@pytest.mark.fast_cases("columns0-dense", "columns2-csr")
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("columns", [[], [0], [1, D - 1]])
 def test_features_without_weights_are_left_out(layout, columns):

@@ -37,11 +37,13 @@ def straight(n_leaves):
     return made.root()
 
 
+@pytest.mark.fast_cases("1", "3", "6", "9")
 @pytest.mark.parametrize("n_leaves", sorted(BY_HAND))
 def test_known_trees(n_leaves):
     assert straight(n_leaves) == BY_HAND[n_leaves]
 
 
+@pytest.mark.fast_cases("1$", "6", "12", "17")
 @pytest.mark.parametrize("n_leaves", LEAVES)
 def test_leaves_stay_in_order(n_leaves):
     assert straight(n_leaves).replace("(", "").replace(")", "").split() == [str(i) for i in range(n_leaves)]
@@ -84,6 +86,7 @@ def test_groups_of_groups(n_leaves, data):
     assert whole.root() == straight(n_leaves)
 
 
+@pytest.mark.fast_cases("1$", "6", "12", "17")
 @pytest.mark.parametrize("n_leaves", LEAVES)
 def test_neighbours_are_merged_where_they_are(n_leaves):
     part = tree(n_leaves)
@@ -100,6 +103,7 @@ def test_what_is_held_at_most():
         assert len(made.nodes()) <= 10
 
 
+@pytest.mark.fast_cases("1$", "6", "12", "17")
 @pytest.mark.parametrize("n_leaves", LEAVES)
 def test_an_incomplete_root_is_refused(n_leaves):
     for absent in range(n_leaves):

@@ -113,6 +113,7 @@ def _lanes(a, n, out):
     return sum_of_lanes(x), max_of_lanes(x)
 
 
+@pytest.mark.fast_cases("-1", "2", "5")
 @pytest.mark.parametrize("n", range(-1, 6))
 def test_lanes_are_counted_from_zero(n):
     a, out, lanes = (
@@ -132,6 +133,7 @@ def _doubled(a, out, rounded):
         store(store(2.0 * load(a, first, 7.0), out, first), rounded, first)
 
 
+@pytest.mark.fast_cases("0-float32", "3-float32", "5-float64", "12-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 11, 12])
 def test_arrays_end_where_they_end(n, dtype):

@@ -116,7 +116,12 @@ def check_against_oracle(
     return found
 
 
-@pytest.mark.fast_cases(".*-csr")
+@pytest.mark.fast_cases(
+    r"project-csr-fixed-ones-0\.0$",
+    r"project-csr-running-ones-0\.05$",
+    r"centre-csr-fixed-weights-0\.0$",
+    r"centre-csr-running-weights-0\.05$",
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
@@ -127,6 +132,7 @@ def test_float64_equals_the_oracle(mode, layout, running, weighted, alpha):
         check_against_oracle(mode, k, numbers, layout, running=running, weighted=weighted, alpha=alpha)
 
 
+@pytest.mark.fast_cases(r"1-0\.0-fixed", r"3-0\.05-running")
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 @pytest.mark.parametrize("k", [1, 3])
@@ -138,6 +144,7 @@ def test_without_an_intercept(k, alpha, running):
     assert not found.b.any()
 
 
+@pytest.mark.fast_cases("project-constant", "centre-two")
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_schedules(mode, schedule):
@@ -160,6 +167,7 @@ def test_two_classes_are_the_numbers_minus_one_and_one(mode, running):
     assert np.array_equal(found[0].b, found[1].b)
 
 
+@pytest.mark.fast_cases("project-2", "project-17", "centre-5", "centre-33")
 @pytest.mark.parametrize("k", [2, 5, 8, 17, 33])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_many_outputs(mode, k):
@@ -181,6 +189,7 @@ def test_beyond_the_period_and_with_factors_that_are_folded_early(mode):
     check_against_oracle(mode, 3, True, "csr", n=1500, eta0=0.1, alpha=5.0, schedule="constant")
 
 
+@pytest.mark.fast_cases(r"project-10\.0")
 @pytest.mark.parametrize("alpha", [10.0, 15.0])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_a_penalty_that_leaves_nothing_or_turns_the_weights_round(mode, alpha):
@@ -242,6 +251,7 @@ def test_the_same_bits_wherever_arrays_lie(mode, k):
         assert here | set(pool.map(train, range(1, 90, 3))) == {train(7)}
 
 
+@pytest.mark.fast_cases("project-fixed")
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_a_lane_goes_on_from_its_plain_model(mode, running):

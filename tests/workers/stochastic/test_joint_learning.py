@@ -73,7 +73,7 @@ def _assert_same(x, y, weight, make):
             assert np.array_equal(a, b)
 
 
-@pytest.mark.fast_cases("softmax-5-float64")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("loss", "k"), [("softmax", 2), ("softmax", 5), ("softmax", 8), ("crammer_singer", 4), ("ovr_hinge", 1)]

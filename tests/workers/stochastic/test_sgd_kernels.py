@@ -96,7 +96,7 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
         assert abs(lane.errors - expected.errors) <= expected.near_ties < 3
 
 
-@pytest.mark.fast_cases("crammer_singer-csr")
+@pytest.mark.fast_cases("softmax-csr-3")
 @pytest.mark.parametrize("tail", [False, True], ids=["last", "tail"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
@@ -108,14 +108,14 @@ def test_float64_equals_the_oracle(name, layout, r, intercept, weighted, tail):
         check_against_oracle(name, k, layout, np.float64, r, intercept, weighted, tail)
 
 
-@pytest.mark.fast_cases("crammer_singer")
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 32, 33, 53, 64, 65, 131])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_vector_width_and_a_warm_start(name, k):
     check_against_oracle(name, k, "csr", np.float64, 3, True, True, True, warm=True)
 
 
-@pytest.mark.fast_cases(".*-csr")
+@pytest.mark.fast_cases("3-csr")
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 53, 131])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("r", [1, 3])
@@ -162,7 +162,7 @@ def test_dense_and_csr_give_the_same_bits():
         assert np.array_equal(one, two)
 
 
-@pytest.mark.fast_cases("float64-crammer")
+@pytest.mark.fast_cases("float64-softmax")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
@@ -196,11 +196,12 @@ def test_an_empty_block_changes_nothing():
 
 
 def test_rows_without_features_only_pass_time():
-    lane = Lane(3, 4, np.float64, SgdSettings(LOSSES["crammer_singer"], 0.1))
+    lane = Lane(3, 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))
     y = np.array([0, 2], np.int32)
     lane.run(as_rows(np.zeros((2, 3)), "csr"), y, np.arange(2))
     assert not lane.u.any()
-    assert (lane.loss_sum, lane.errors, lane.clock[stochastic.T]) == (2.0, 1, 2.0)
+    assert lane.loss_sum == pytest.approx(2 * math.log(4))
+    assert (lane.errors, lane.clock[stochastic.T]) == (1, 2.0)
 
 
 @pytest.mark.slow
@@ -221,7 +222,7 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
         assert runs[0].errors == other.errors
 
 
-@pytest.mark.fast_cases("crammer")
+@pytest.mark.fast_cases("softmax")
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_two_is_the_row_twice_in_its_batch(name):
     # a batch of (i, j) with s_i = 2 against (i, i, j): the same sum, divided by 2 or by 3
@@ -256,6 +257,7 @@ def test_same_bits_in_any_thread():
         assert np.array_equal(lanes[0].q, lane.q)
 
 
+@pytest.mark.slow
 def test_strided_weights_are_refused():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))

@@ -46,7 +46,7 @@ def test_one_seed_gives_the_same_bits_in_a_fresh_model(kind):
     assert same(before, block(kind, 3, "train", 1))
 
 
-@pytest.mark.slow_cases("(rcv1-53|alpha|csgd-wide|lshtc1)")
+@pytest.mark.fast_cases("rcv1-4$", "csgd$")
 @pytest.mark.parametrize("kind", ALL)
 def test_seed_part_and_index_each_change_the_rows(kind):
     blocks = [
@@ -85,6 +85,7 @@ def test_fewer_rows_are_a_prefix_and_rows_beyond_the_papers_count_exist(kind):
     assert len(y) == 10
 
 
+@pytest.mark.fast_cases("rcv1-4", "alpha", "lshtc1")
 @pytest.mark.parametrize("kind", ALL)
 def test_no_rows(kind):
     x, y = generate_rows(kind, 0, "train", 8_192, 8_192)
@@ -92,6 +93,7 @@ def test_no_rows(kind):
     assert y.shape == ((0, 1) if kind in REGRESSION else (0,))
 
 
+@pytest.mark.fast_cases("rcv1-4")
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_documents_are_canonical_csr_with_unit_rows(kind):
     x, y = block(kind, 0, "train", 0)
@@ -117,6 +119,7 @@ def test_dense_block_shape_and_types():
     assert np.isfinite(x.values).all()
 
 
+@pytest.mark.fast_cases("rcv1-4")
 @pytest.mark.parametrize(("kind", "nnz"), [("rcv1-4", 90), ("rcv1-53", 90), ("odp", 190)])
 def test_documents_have_the_papers_non_zeros_a_row(kind, nnz):
     x, _ = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
@@ -124,6 +127,7 @@ def test_documents_have_the_papers_non_zeros_a_row(kind, nnz):
     assert KINDS[kind].row_nnz == nnz
 
 
+@pytest.mark.fast_cases("rcv1-4")
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_term_values_are_log_term_frequencies(kind):
     x, _ = block(kind, 0, "train", 0)
@@ -134,6 +138,7 @@ def test_term_values_are_log_term_frequencies(kind):
     assert 0.4 < np.mean(frequency < 1.5) < 0.75
 
 
+@pytest.mark.fast_cases("rcv1-4")
 @pytest.mark.parametrize("kind", LABELLED)
 def test_labels_follow_the_priors_with_two_percent_noise(kind):
     labels = KINDS[kind].family.labels
@@ -148,13 +153,14 @@ def test_labels_follow_the_priors_with_two_percent_noise(kind):
     assert counts.max() < 6 * counts.mean()  # uniform over the other classes
 
 
+@pytest.mark.fast_cases("rcv1-4", "delta")
 @pytest.mark.parametrize("kind", [*LABELLED, *FACTORS])
 def test_blocks_contain_every_class(kind):
     _, y = block(kind, 0, "test", 0)
     assert np.array_equal(np.unique(y), np.arange(KINDS[kind].n_classes))
 
 
-@pytest.mark.slow_cases("(rcv1-53|dense|odp)")
+@pytest.mark.fast_cases(r"rcv1-4-0\.16$")
 @pytest.mark.parametrize(
     ("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.75), ("dense", 0.12), ("odp", 0.36), ("alpha", 0.2)]
 )
@@ -182,6 +188,7 @@ def test_factors_are_ill_conditioned(kind, condition):
     assert y.mean() == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.slow
 def test_axis_has_scales_one_over_i_along_the_axes_and_alpha_none():
     x, _ = generate_rows("axis", 0, "train", 0, 5 * BLOCK_ROWS)
     np.testing.assert_allclose(x.values.std(axis=0) * np.arange(1, 501), 1.0, rtol=0.02)
@@ -255,6 +262,7 @@ def test_wrong_arguments_are_refused(arguments, message):
         generate_rows(*arguments)
 
 
+@pytest.mark.fast_cases("rcv1-4", "odp", "alpha", "delta")
 @pytest.mark.parametrize(
     ("kind", "digest"),
     [

@@ -42,12 +42,12 @@ class TestContract(SolverContract):
         return stored(tmp_path_factory.mktemp("data") / "train", *rows(700))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PENALTIES)
 @pytest.mark.parametrize(
     ("method", "own"), [("bcd", {}), ("bcd", {"algorithm": "sweeps"}), ("fista", {}), ("sparsa", {})]
 )
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-@pytest.mark.fast_cases("dense-bcd-own0-(Lasso|Multi)")
 def test_the_optimum_is_that_of_scikit_learn(tmp_path, storage, method, own, kind):
     x, y = rows(300)
     y = y if kind == "MultiTaskLasso" else y[:, 0]
@@ -76,6 +76,7 @@ def test_the_optimum_is_that_of_scikit_learn(tmp_path, storage, method, own, kin
     assert found.record["certificate"]["value"] < 1e-6
 
 
+@pytest.mark.slow
 def test_a_path_of_the_lasso_begins_at_zero(tmp_path):
     x, y = rows(300)
     dataset = stored(tmp_path / "d", x, y[:, 0])

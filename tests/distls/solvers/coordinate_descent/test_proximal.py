@@ -37,6 +37,7 @@ class _Counts(SerialExecutor):
         return super().reduce(function, items, merge=merge, shared=pickle.loads(pickle.dumps(shared)))
 
 
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
     x, y = labelled_rows(300, 400, 4)
@@ -111,7 +112,7 @@ def bound_of(dataset, loss):
 # -- the algorithms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases("multiclass_squared_hinge-(l1l2|sparse-group)")
+@pytest.mark.fast_cases("multiclass_squared_hinge-l1l2$")
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_line_search_is_the_oracle_s(small, loss, penalty):
@@ -124,6 +125,7 @@ def test_line_search_is_the_oracle_s(small, loss, penalty):
     np.testing.assert_allclose([state.point for state in kept.states], points, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
     """What the comparison above needs to mean anything."""
     _, kept = fitted("fista", small[0], 200, alpha=1e-3, tau=0, lipschitz=1e-3)
@@ -133,7 +135,7 @@ def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
     assert np.min(np.diff(np.log(kept.each("lipschitz")))) < 0 < np.max(np.diff(kept.each("lipschitz")))
 
 
-@pytest.mark.fast_cases("multiclass")
+@pytest.mark.fast_cases("multiclass_squared_hinge-1$")
 @pytest.mark.parametrize("history", [1, 5])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_spectral_steps_are_the_oracle_s(small, loss, history):
@@ -158,6 +160,7 @@ def test_constant_steps_are_the_oracle_s(small, loss):
     assert kept.each("lipschitz") == [3.0] * 30
 
 
+@pytest.mark.fast_cases("None-False")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weights", [None, {"1": 3.0, "2": 0.5}])
 def test_the_norm_of_sigma_bounds_the_curvature_closely(small, intercept, weights):
@@ -176,7 +179,7 @@ def test_the_norm_of_sigma_bounds_the_curvature_closely(small, intercept, weight
 # -- what they reach -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases("multiclass_squared_hinge-l1l2")
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_all_solvers_find_the_same_optimum(small, loss, penalty):
@@ -194,7 +197,7 @@ def test_all_solvers_find_the_same_optimum(small, loss, penalty):
         assert np.array_equal(zeros["sparsa"], zeros["bcd"])
 
 
-@pytest.mark.fast_cases("multiclass_squared_hinge-fista")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_certificate_bounds_the_distance(small, method, loss):
@@ -210,6 +213,7 @@ def test_the_certificate_bounds_the_distance(small, method, loss):
     assert result.record["objective"] - best <= 1e-5
 
 
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_an_intercept_is_not_penalised(small, method):
     """All weights are zero where alpha is large: the intercept alone then minimises the loss."""
@@ -220,6 +224,7 @@ def test_an_intercept_is_not_penalised(small, method):
     np.testing.assert_allclose(result.model.intercept, np.log(shares) - np.log(shares).mean(), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_fit_goes_on_from_a_model(small, tmp_path, method):
     dataset = small[0]
@@ -250,6 +255,7 @@ def test_steps_that_are_too_long_diverge(small, tmp_path):
 # -- rounds and refusals ---------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_round_is_a_read(small, tmp_path, method):
     fit(method, small[0], tmp_path / "run", params={"tau": 0}, passes=6)
@@ -261,6 +267,7 @@ def test_a_round_is_a_read(small, tmp_path, method):
     assert set(rounds[-1]["details"]) == {"outcome", "lipschitz", "violation_ratio", "non_zero_rows"}
 
 
+@pytest.mark.fast_cases("norm")
 @pytest.mark.parametrize("lipschitz", ["norm", "bound"])
 def test_a_line_search_refuses_constants(small, lipschitz):
     with pytest.raises(ParameterError, match=f"lipschitz={lipschitz}: of step=constant; give a number"):
@@ -282,6 +289,7 @@ def test_refusals(small, tmp_path):
         fit("sparsa", dataset, params={"init": str(tmp_path / "run")}, passes=1)
 
 
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_the_plan_counts_scores_of_the_rows_that_there_are(small, method):
     """A chunk has at most the rows of a partition, however many would fit into it."""
@@ -290,6 +298,7 @@ def test_the_plan_counts_scores_of_the_rows_that_there_are(small, method):
     assert 4 * 8 * rows * k < work < 4 * 8 * rows * 4 * k + 4 * one + 2**20
 
 
+@pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_plans_and_probes(small, method):
     plan = plan_fit(method, small[0].path)
@@ -305,7 +314,7 @@ def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
         Fista(Problem.of(dataset, params, 0, ("class",)), params, memory=MemoryBudget(1024 * MIB, 1, 1))
 
 
-@pytest.mark.fast_cases("sparsa")
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "rtol"), [("fista", 1e-4), ("sparsa", 1e-4), ("fobos", 0.5)])
 def test_a_tolerance_is_met_with_an_intercept(tmp_path, method, rtol):
     """Without column shards too: the intercept is made optimal, so that the scaled gradients are a dual point."""

@@ -40,7 +40,7 @@ def _objectives(dataset, p):
     return np.array([bcd.objective(p, state.weights) for state in kept.states])
 
 
-@pytest.mark.fast_cases("l1-multiclass")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1linf", "sparse-group"])
 def test_the_same_optimum_and_never_further_from_it(dataset, monkeypatch, loss, penalty):
@@ -57,6 +57,7 @@ def test_the_same_optimum_and_never_further_from_it(dataset, monkeypatch, loss, 
     assert now[-1] <= 1e-7
 
 
+@pytest.mark.slow
 def test_every_row_is_left_at_its_best_constant(dataset):
     params = {**PROBLEM, "loss": "softmax"}
     w = fit("bcd", dataset, params=params, passes=3, eval_every=0).model.weights

@@ -169,6 +169,7 @@ def test_a_path_begins_at_its_own_alpha(small, tmp_path):
     assert second == pytest.approx(first, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_lanes_of_a_process_share_the_slopes(small):
     ref, slopes = DatasetRef.of(small), np.ones((300, 3))
     first, _ = _products_of(ref, slopes.copy())

@@ -86,7 +86,7 @@ def test_one_lane_is_yuan_s_shrinking(dataset, loss):
     np.testing.assert_allclose(kept.states[-1].weights, expected[-1], atol=1e-9)
 
 
-@pytest.mark.fast_cases("1-l1$", "3-l1l2")
+@pytest.mark.fast_cases("1-l1$")
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "elasticnet", "sparse-group", "l1linf"])
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(dataset, penalty, lanes):
@@ -102,6 +102,7 @@ def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(dataset,
     assert kept[1].each("skipped")[-1] == 0
 
 
+@pytest.mark.slow
 def test_a_column_skipped_too_early_comes_back(dataset, monkeypatch):
     # every column that is zero after its second sweep is skipped
     monkeypatch.setattr(RoundSetting, "_idle_below", lambda self, state: 0.0 if state.largest < 0.0 else 2e-2)
@@ -114,6 +115,7 @@ def test_a_column_skipped_too_early_comes_back(dataset, monkeypatch):
     assert values[0] == pytest.approx(values[1], rel=1e-7)
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_goes_on_with_the_same_columns(dataset, tmp_path):
     params = {**PLAIN, "lanes": 3, "shrink": True, "tau": 1e-6}
     whole = fit("bcd", dataset, params=params, passes=300, eval_every=0)

@@ -16,6 +16,7 @@ def _gradient(x, y, m, w):
     return bcd.gradient(bcd.Problem(x, y, m), w)
 
 
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("m", [2, 3, 10])
 def test_k_j_bounds_the_gradient_and_2m_is_attained(m):
     """|G_j(W) - G_j(W')| <= 2m/n sum x^2 |W_j - W'_j|; the printed 4(m-1)/n is 2(m-1)/m times that."""
@@ -37,6 +38,7 @@ def test_k_j_bounds_the_gradient_and_2m_is_attained(m):
     assert change / np.linalg.norm(1e-3 * away) / square == pytest.approx(sharp, rel=1e-9)
 
 
+@pytest.mark.fast_cases("line")
 @pytest.mark.parametrize("step", ["line-search", "constant"])
 def test_every_outer_iteration_descends_and_one_try_suffices(tmp_path, step):
     dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 40, 4), shard_size=2000)

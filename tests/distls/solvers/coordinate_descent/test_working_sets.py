@@ -92,6 +92,7 @@ def test_the_optimum_is_that_of_the_sweeps(small, intercept, penalty, loss):
         assert record["eval_bytes_read"] == 0
 
 
+@pytest.mark.slow
 def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
     """L1 logistic regression, with an intercept without a penalty."""
     x, y = labelled_rows(400, 30, 2, seed=3)
@@ -131,6 +132,7 @@ def test_sets_of_labels(tmp_path, loss):
     assert result.record["objective"] == pytest.approx(sweeps_of(dataset, **params), rel=2e-10)
 
 
+@pytest.mark.fast_cases("csr")
 def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
     params = {"alpha": 1e-2, "fit_intercept": True}
     by_gram, _ = records_of(small, **params)
@@ -141,6 +143,7 @@ def test_sweeps_descend_where_no_gram_fits(small, monkeypatch):
     assert by_sweeps.record["objective"] == pytest.approx(by_gram.record["objective"], rel=1e-9)
 
 
+@pytest.mark.fast_cases("csr")
 def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     """A working set without room for the columns with weights: rounds are the paper's, to the bit."""
     params = {"alpha": 1e-2, "tau": 0.0, "lanes": 2}
@@ -151,7 +154,7 @@ def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     assert [note for note in left.record["notes"] if "active_mib=128" in note]
 
 
-@pytest.mark.slow_cases("softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "multiclass_squared_hinge"])
 def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     x, y = labelled_rows(200, 30, 3)
@@ -166,6 +169,7 @@ def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     np.testing.assert_allclose(first.model.weights, second.model.weights, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rounds_do_not_depend_on_the_tolerance(small):
     """It says which of them is the last: a run goes on from the states of one with another tolerance."""
     params = {"alpha": 2e-3, "fit_intercept": True}
@@ -175,6 +179,7 @@ def test_rounds_do_not_depend_on_the_tolerance(small):
     assert few == many[: len(few)]
 
 
+@pytest.mark.fast_cases("csr")
 def test_one_process_writes_no_scores_and_reads_none_again(small, tmp_path, monkeypatch):
     """Strengths of a path begin at the scores with which the one before it has ended, with the same bits."""
     read, add = [], violation_task.ScoresOfColumns.add
@@ -201,6 +206,7 @@ def test_one_process_writes_no_scores_and_reads_none_again(small, tmp_path, monk
     assert sum(read)
 
 
+@pytest.mark.slow
 def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     """Of as many columns as half the rows cycles alone need several times as many."""
     rng = np.random.default_rng(1)
@@ -221,6 +227,7 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     assert stepped.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
 
 
+@pytest.mark.fast_cases("2")
 @pytest.mark.parametrize("k", [2, 3])
 def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
     x, y = labelled_rows(9000, 60, k)
@@ -235,6 +242,7 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.fast_cases("csr")
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
     products, multiply = [], violation_task.products_of
 
@@ -259,6 +267,7 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
 
 
+@pytest.mark.fast_cases("kept0")
 @pytest.mark.parametrize("kept", [[], [1, 4, 5], [0, 2, 3, 6, 9], list(range(300))])
 def test_products_of_two_columns_are_the_same_in_every_gram(kept):
     """Whatever is known, and whatever columns are beside them; a little more than one block of them is new."""
@@ -274,6 +283,7 @@ def test_products_of_two_columns_are_the_same_in_every_gram(kept):
     np.testing.assert_allclose(whole[:, 0], (x * h[:, 0]) @ x.T, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 80)).astype(np.float32)
@@ -298,7 +308,7 @@ def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch
     assert 2 * few < many
 
 
-@pytest.mark.fast_cases("l1-False")
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1l2", "sparse-group"])
 def test_steps_between_passes_lead_where_passes_go(tmp_path, monkeypatch, penalty, intercept):
@@ -348,7 +358,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
     assert calls.count("scaled") > calls.count("new") > 0
 
 
-@pytest.mark.fast_cases("log")
+@pytest.mark.slow
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("loss", ["log", "squared_hinge"])
 def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, loss, correlated):
@@ -369,7 +379,7 @@ def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, los
     assert cycled.record["objective"] == pytest.approx(by_gram.record["objective"], rel=2.0 * rtol)
 
 
-@pytest.mark.slow_cases("squared_hinge")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["log", "squared_hinge"])
 def test_refused_steps_leave_the_scores_of_the_weights(tmp_path, monkeypatch, loss):
     """Columns far from zero, and next to no penalty: steps are refused that move scores by more than their digits."""
@@ -390,7 +400,7 @@ def test_refused_steps_leave_the_scores_of_the_weights(tmp_path, monkeypatch, lo
     assert max(drifts) < 1e-6
 
 
-@pytest.mark.fast_cases("softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "multitask_squared_hinge"])
 def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     """The Gram of every eighth row while all columns are new, then that of all; the optimum is the same."""
@@ -409,6 +419,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     assert some.record["objective"] == pytest.approx(every.record["objective"], rel=2e-10)
 
 
+@pytest.mark.fast_cases("0-False")
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("shift", [0, 2])
 def test_columns_are_put_together_by_row(shift, ones):
@@ -421,6 +432,7 @@ def test_columns_are_put_together_by_row(shift, ones):
     np.testing.assert_array_equal(turned.toarray(), wanted)
 
 
+@pytest.mark.fast_cases("csr")
 def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
     fit("bcd", small, params={"alpha": 1e-2})
     assert job_memory
@@ -428,6 +440,7 @@ def test_what_a_path_keeps_is_released_by_the_next_job(small, tmp_path):
     assert not job_memory
 
 
+@pytest.mark.fast_cases("csr")
 def test_a_tolerance_counts_alone(small, tmp_path):
     """A fit goes on where `tau` is met and `rtol` is not, also one that was stopped in between."""
     params, run = {"alpha": 2e-2}, tmp_path / "run"
@@ -443,6 +456,7 @@ def test_a_tolerance_counts_alone(small, tmp_path):
     assert 1e-10 < soon.record["certificate"]["relative"] <= 5e-4
 
 
+@pytest.mark.fast_cases("csr")
 def test_weights_that_are_all_zero_are_proven_at_once(small):
     result, records = records_of(small, alpha=10.0, fit_intercept=False)
     assert not result.model.weights.any()
@@ -450,6 +464,7 @@ def test_weights_that_are_all_zero_are_proven_at_once(small):
     assert records[0]["passes"] == 2.0
 
 
+@pytest.mark.fast_cases("csr")
 def test_what_sweeps_alone_have_is_refused(small):
     for given in (
         {"shrink": True},

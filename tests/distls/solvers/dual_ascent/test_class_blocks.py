@@ -98,13 +98,14 @@ def test_pruned_weights_are_the_large_ones(data):
     assert 0 < np.count_nonzero(pruned) < np.count_nonzero(whole)
 
 
-@pytest.mark.slow_cases("5$")
+@pytest.mark.fast_cases("1$")
 @pytest.mark.parametrize("block", [1, 5, None])
 def test_blocks_do_not_change_the_bits(data, run, block):
     found = fit("ovr-sdca", data, params={"alpha": ALPHA, "class_block": block, "prune": 0.02})
     assert found.record["weights_sha256"] == load_model(run).sha256
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_the_bits(tmp_path, data, run):
     executor, budget = open_executor(ClusterOptions(workers=2))
     try:
@@ -143,6 +144,7 @@ class KeepsTime(StopAfter):
         self._times.append(self._file.stat().st_mtime_ns)
 
 
+@pytest.mark.slow
 def test_a_killed_round_is_resumed_block_by_block(tmp_path, data, run):
     """Blocks of a round whose checkpoint was never written are taken as they are."""
     path = tmp_path / "run"
@@ -188,6 +190,7 @@ def test_a_model_of_blocks_predicts_what_its_weights_do(tmp_path, rows, data, ru
     assert lines[0] == lines[1]
 
 
+@pytest.mark.slow
 def test_features_of_very_wide_rows_are_looked_up(rows, run, monkeypatch):
     model, x = load_model(run), rows[0]
     expected = model.decision_function(x)
@@ -195,6 +198,7 @@ def test_features_of_very_wide_rows_are_looked_up(rows, run, monkeypatch):
     np.testing.assert_array_equal(load_model(run).decision_function(x), expected)
 
 
+@pytest.mark.slow
 def test_weights_that_do_not_fit_are_not_needed(data, rows, run, monkeypatch):
     model = load_model(run)
     expected = np.asarray(model.weights)
@@ -231,6 +235,7 @@ def test_sets_of_labels(tmp_path):
     assert evaluate(blocks.model, data).error == evaluate(other.model, data).error
 
 
+@pytest.mark.slow
 def test_weights_of_classes(data):
     params = {"alpha": ALPHA, "class_weight": {"0": 3.0}, "fit_intercept": False, "dtype": "float64"}
     limits = {"class_tol": 1e-9, "sweeps": 3000}
@@ -261,6 +266,7 @@ def test_the_plan_chooses_blocks_by_the_memory_limit(tmp_path):
         fit("ovr-sdca", data, memory=MemoryBudget(limit=230 * MIB))
 
 
+@pytest.mark.fast_cases("limits0")
 @pytest.mark.parametrize(
     ("limits", "name"),
     [({"passes": 3}, "passes"), ({"rtol": 0.1}, "rtol"), ({"max_seconds": 1.0}, "max_seconds")],

@@ -24,7 +24,7 @@ PARAMS = {"alpha": ALPHA, "fit_intercept": True, "intercept_scaling": SCALING, "
 def rows_of(k, n=60, d=5):
     """Rows whose classes are not balanced, so that an intercept matters."""
     rng = np.random.default_rng([5, k])
-    x = np.round(rng.standard_normal((n, d)), 2).astype(np.float32)
+    x = np.round(rng.standard_normal((n, d)), 2)
     y = (x[:, :k] + np.linspace(1.0, 0.0, k)).argmax(axis=1)
     y[:k] = np.arange(k)
     return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
@@ -70,7 +70,7 @@ def test_the_optimum_is_that_of_a_constant_column(data, tmp_path, loss, k):
     assert proof.error == np.mean(best != y)
 
 
-@pytest.mark.fast_cases("ovr_log")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ovr_log", "ovr_hinge", "ovr_squared_hinge"])
 def test_the_weights_of_liblinear(tmp_path, loss):
     x, y, _ = rows_of(2)
@@ -100,7 +100,7 @@ def test_label_sets(tmp_path, loss):
     assert primal.value(stacked(result.model), 0.0) == pytest.approx(primal.optimum(), rel=1e-6)
 
 
-@pytest.mark.fast_cases("softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
 def test_the_gap_bounds_the_excess_of_every_pass(data, tmp_path, loss):
     x, y, s = rows_of(4)
@@ -114,6 +114,7 @@ def test_the_gap_bounds_the_excess_of_every_pass(data, tmp_path, loss):
         assert -1e-6 <= record["objective"] - best <= record["certificate"]["value"] + 1e-10
 
 
+@pytest.mark.slow
 def test_starts_from_other_runs(data, tmp_path):
     """From an intercept without a penalty, from its own duals, and to one without."""
     free = {**PARAMS, "intercept_scaling": None}
@@ -129,6 +130,7 @@ def test_starts_from_other_runs(data, tmp_path):
     assert again.record["objective"] < cold.record["objective"]
 
 
+@pytest.mark.fast_cases("params0")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -16,12 +16,14 @@ def rows():
     return labelled_rows(400, 100, 4)
 
 
+@pytest.mark.fast_cases("400")
 @pytest.mark.parametrize(("partition_rows", "lanes"), [(400, 1), (200, 1), (150, 2), (50, 2)])
 def test_default_lanes_are_fewer_than_partitions(tmp_path, rows, partition_rows, lanes):
     data = write_dataset(tmp_path / "d", *rows, partition_rows=partition_rows)
     assert plan_fit("sdca", data.path, {"alpha": 1e-3}, probe=False).lanes == lanes
 
 
+@pytest.mark.slow
 def test_two_partitions_take_few_passes(tmp_path, rows):
     """With a lane for each, their rows never meet in a lane."""
     data = write_dataset(tmp_path / "d", *rows, partition_rows=200)
@@ -31,6 +33,7 @@ def test_two_partitions_take_few_passes(tmp_path, rows):
     assert 3 * together.passes <= apart.passes
 
 
+@pytest.mark.fast_cases("150-None")
 @pytest.mark.parametrize(
     ("held", "given", "groups"), [(150, None, 1), (150, 128, 2), (192, None, 1), (300, None, 3)]
 )

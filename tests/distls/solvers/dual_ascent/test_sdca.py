@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import Rounds, SolverContract
+from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -28,7 +28,7 @@ EXACT = {"alpha": ALPHA, "dtype": "float64", "fit_intercept": False}
 HINGES = ("crammer_singer", "ovr_hinge")
 
 
-class TestSoftmax(SolverContract):
+class TestSoftmax(StoredContract):
     """Two lanes and several rounds a pass, as by default."""
 
     method = "sdca"
@@ -84,7 +84,7 @@ def objective_of(primal, model):
 # ---------------------------------------------------------------- the optimum
 
 
-@pytest.mark.fast_cases("softmax-4-0.3-False", "softmax-2-0.0-True")
+@pytest.mark.fast_cases(r"softmax-4-0\.0-True$")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("l1", [0.0, 0.3])
 @pytest.mark.parametrize("k", [2, 4])
@@ -109,7 +109,7 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
     assert found - best <= certificate["value"]
 
 
-@pytest.mark.fast_cases("softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
 def test_sample_and_class_weights(small, loss):
     x, y, s = rows_with_mistakes(4)
@@ -276,6 +276,7 @@ def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     assert resume(stopped).model.sha256 == whole.model.sha256
 
 
+@pytest.mark.slow
 def test_a_round_without_rows_is_not_made(tmp_path):
     """Partitions of fewer rows than a pass has rounds."""
     x, y = labelled_rows(20, 12, 2)
@@ -288,6 +289,7 @@ def test_a_round_without_rows_is_not_made(tmp_path):
         assert sum(record["n_rows"] for record in kept.records) == 40
 
 
+@pytest.mark.slow
 def test_a_large_alpha_does_not_hold_the_intercept(tmp_path):
     x, y, _ = rows_with_mistakes(2)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x * np.float32(0.05)), y, partition_rows=20)
@@ -328,6 +330,7 @@ def stored(run):
     return RowState(run / "state").stored()
 
 
+@pytest.mark.slow
 def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     """Those of the state and of two checkpoints while it runs; those of the model when it has ended."""
     first = tmp_path / "first"
@@ -353,6 +356,7 @@ def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     np.testing.assert_allclose(point.up, np.maximum(duals, 0).sum(axis=0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_lost_duals_are_made_anew(small, tmp_path):
     run = tmp_path / "run"
     params = {**EXACT, "loss": "log", "fit_intercept": True}
@@ -367,6 +371,7 @@ def test_lost_duals_are_made_anew(small, tmp_path):
     assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and recomputed from the weights"]
 
 
+@pytest.mark.fast_cases("the")
 @pytest.mark.parametrize("kept", ["the older", "none"])
 def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
     """With the duals of the older checkpoint the bits of the undisturbed fit; without, other ones and a note.
@@ -455,6 +460,7 @@ def test_a_run_continues_from_its_own_duals(small, tmp_path):
     assert near.passes < cold.passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 4])
 def test_a_model_of_another_method_is_a_start(small, tmp_path, k):
     run = tmp_path / "run"
@@ -485,6 +491,7 @@ def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
 # ---------------------------------------------------------------- refusals
 
 
+@pytest.mark.fast_cases("params0", "params3", "params6", "params9")
 @pytest.mark.parametrize(
     ("params", "limits", "error", "words"),
     [
@@ -506,6 +513,7 @@ def test_refusals(small, params, limits, error, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(
     ("method", "params"),
     [("sgd", {"loss": "log", "alpha": 0.0}), ("mcid", {"loss": "perceptron"})],

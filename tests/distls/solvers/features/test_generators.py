@@ -53,6 +53,7 @@ def _values(design, x):
 # ---------------------------------------------------------------- principal components
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_principal_components(tmp_path, sparse):
     x = _rows()
@@ -96,6 +97,7 @@ def test_principal_components_of_a_constant_are_refused(tmp_path):
 # ---------------------------------------------------------------- bandwidth
 
 
+@pytest.mark.fast_cases("None-False")
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("pca", [None, 5])
 def test_the_bandwidth_is_the_median_squared_distance(tmp_path, sparse, pca):
@@ -135,6 +137,7 @@ def test_a_bandwidth_of_zero_is_refused(tmp_path):
     assert given.bandwidth == 2.5
 
 
+@pytest.mark.fast_cases("None-1", "10-3")
 @pytest.mark.parametrize("degree", [1, 2, 3])
 @pytest.mark.parametrize("pca", [None, 10])
 def test_polynomials_have_a_mean_square_of_one(reader, degree, pca):
@@ -241,6 +244,7 @@ def test_the_triangle_of_coates_is_of_distances_from_the_centres(tmp_path):
     assert (near > 0).mean() < 0.7  # about half are off
 
 
+@pytest.mark.fast_cases("None-kmeans", "True-random")
 @pytest.mark.parametrize("features", ["kmeans-masks", "random-masks"])
 @pytest.mark.parametrize("contrast", [None, True])
 def test_masks(tmp_path, features, contrast):
@@ -261,6 +265,7 @@ def test_masks(tmp_path, features, contrast):
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
 
 
+@pytest.mark.slow
 def test_polynomials_beside_masks(tmp_path):
     """A stage's masks are as many without them, and polynomials have a mean square of a tenth."""
     x = _images()
@@ -276,6 +281,7 @@ def test_polynomials_beside_masks(tmp_path):
         np.testing.assert_allclose(np.square(beside[:, 32:]).mean(), 0.1, rtol=0.5 if stage else 0.1)
 
 
+@pytest.mark.slow
 def test_the_bandwidth_of_polynomials_beside_masks(tmp_path):
     """A number is taken as it is; the median is that of distances between the first stage's features."""
     x = _images()
@@ -390,6 +396,7 @@ def _prepared(params, reader, executor):
     return [np.asarray(array) for array in found]
 
 
+@pytest.mark.slow
 def test_the_same_bits_with_workers(tmp_path, dask_executor):
     reader = _reader(tmp_path / "data", _rows())
     for params in ALL:
@@ -399,7 +406,7 @@ def test_the_same_bits_with_workers(tmp_path, dask_executor):
             assert np.array_equal(one, other), params
 
 
-@pytest.mark.slow_cases("{'features': '(logits|polynomials|frequency|random-masks)")
+@pytest.mark.fast_cases(r"\{'features': 'fourier', 'pca': 5\}$")
 @pytest.mark.parametrize("params", ALL, ids=str)
 def test_a_probe_costs_what_a_stage_costs(reader, params):
     merged = {**PARAMS, **params}
@@ -445,6 +452,13 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases(
+    "features=sines",
+    "degree=3: used with features=polynomials,",
+    "degree=3: used with features=polynomials only",
+    "rows",
+    "block_size=30:",
+)
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refusals(params, message):
     with pytest.raises(ParameterError) as error:

@@ -31,6 +31,7 @@ def _known(monkeypatch):
     register_generator("rectified", Rectified())
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_stages_are_the_oracles_and_the_model_makes_them_again(tmp_path, sparse):
     x, y = labelled_rows(150, D, 3)
@@ -75,6 +76,7 @@ class _Wrong(Rectified):
         return self.change(super().features(x, *drawn))
 
 
+@pytest.mark.fast_cases("Relu", "own-<lambda>-finite", "own-None")
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [

@@ -120,7 +120,7 @@ class TestContractOfFourierFeatures(SolverContract):
     }  # fmt: skip
 
 
-@pytest.mark.fast_cases("False-setting0|True-setting3")
+@pytest.mark.fast_cases("False-setting0$")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_round_is_the_oracles(setting, weighted, tmp_path):
@@ -145,6 +145,7 @@ def test_every_round_is_the_oracles(setting, weighted, tmp_path):
     assert result.record["certificate"] == {"kind": "none", "value": None}
 
 
+@pytest.mark.slow
 def test_sparse_rows_are_dense_rows(tmp_path):
     x, y = labelled_rows(500, 30, 4)
     params = {"rounds": 3, "alpha": 1e-3}
@@ -155,7 +156,7 @@ def test_sparse_rows_are_dense_rows(tmp_path):
     np.testing.assert_allclose(predictions(sparse, x.toarray()), expected[-1].predictions, atol=1e-11)
 
 
-@pytest.mark.fast_cases("2-float64-setting[03]", "5-float32-setting[12]")
+@pytest.mark.fast_cases("2-float64-setting0$")
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("classes", [2, 5])
@@ -170,7 +171,7 @@ def test_the_error_falls_in_all_settings(setting, dtype, classes, tmp_path):
     assert fallen[-1] < 0.9 * fallen[1]
 
 
-@pytest.mark.slow_cases("(dense-|csr-(polynomials|logits)$)")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_generated_features_are_the_oracles_rows(kind, layout, tmp_path):
@@ -193,6 +194,7 @@ def test_generated_features_are_the_oracles_rows(kind, layout, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_projection_and_median_trick_are_those_of_stagewise(data):
     """Its first stage has the same block; `pca` is a read more."""
     params = {"features": "fourier", "block_size": 20, "pca": 4}
@@ -204,6 +206,7 @@ def test_projection_and_median_trick_are_those_of_stagewise(data):
         np.testing.assert_array_equal(result.model.arrays[name], array)
 
 
+@pytest.mark.slow
 def test_masks_of_images(tmp_path):
     rng = np.random.default_rng(2)
     y = rng.integers(0, 2, 240).astype(np.int32)
@@ -239,6 +242,7 @@ def test_a_calibration_of_several_blocks_is_refused(data):
     assert str(caught.value) == "the model: not written by distls (a calibration of 2 blocks)"
 
 
+@pytest.mark.slow
 def test_a_linear_change_of_features_changes_nothing(data, tmp_path):
     """At alpha = 0 the method sees the span of the features only."""
     dataset, x, _ = data
@@ -249,6 +253,7 @@ def test_a_linear_change_of_features_changes_nothing(data, tmp_path):
     np.testing.assert_allclose(predictions(one, x), predictions(other, x @ mixing), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_copied_and_constant_columns_are_no_trouble(data, tmp_path):
     """A singular Gram matrix at alpha = 0: the fit is that of the columns that span the others."""
     _, x, y = data
@@ -260,6 +265,7 @@ def test_copied_and_constant_columns_are_no_trouble(data, tmp_path):
     assert not model.weights[-1].any()
 
 
+@pytest.mark.slow
 def test_theorem_2_on_noiseless_data(tmp_path):
     """Its bound and, stronger, the recursion (31), where the inverse link y + c y^3 - const is in the span of G.
 
@@ -287,6 +293,7 @@ def test_theorem_2_on_noiseless_data(tmp_path):
     assert epsilon[-1] < 0.05 * epsilon[0]
 
 
+@pytest.mark.fast_cases("select")
 @pytest.mark.parametrize("how", ["select", "eval_data"])
 def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path, how):
     x, y = dense_rows(spread=6.0)
@@ -366,7 +373,7 @@ def whole(request, data):
     return params, model.sha256
 
 
-@pytest.mark.fast_cases("float64-some", "float32-all", "fourier-damaged")
+@pytest.mark.fast_cases("float64-some gone$")
 @pytest.mark.parametrize("how", ["some gone", "all gone", "damaged"])
 def test_lost_predictions_are_made_anew_to_the_bit(data, whole, how, tmp_path, rebuilt):
     params, digest = whole
@@ -377,6 +384,7 @@ def test_lost_predictions_are_made_anew_to_the_bit(data, whole, how, tmp_path, r
     assert not (run / "state").exists()
 
 
+@pytest.mark.slow
 def test_lost_predictions_on_a_cluster(data, tmp_path, rebuilt):
     digest = fit("cls", data[0], params={"rounds": 3}).model.sha256
     run, executor = tmp_path / "run", opened("two processes")
@@ -386,6 +394,7 @@ def test_lost_predictions_on_a_cluster(data, tmp_path, rebuilt):
     assert rebuilt == [1, 2]
 
 
+@pytest.mark.fast_cases("float64")
 def test_resumed_from_an_older_checkpoint(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
@@ -403,6 +412,7 @@ def test_resumed_from_an_older_checkpoint(data, whole, tmp_path, rebuilt):
     assert [event["round"] for event in Run.open(run).events()] == [1, 2, 3, 4]
 
 
+@pytest.mark.fast_cases("float64")
 def test_resumed_without_its_predictions(data, whole, tmp_path, rebuilt):
     params, digest = whole
     run = tmp_path / "run"
@@ -443,6 +453,7 @@ def test_a_residual_fit_that_raises_the_error_is_an_error(data, monkeypatch):
 # ---------------------------------------------------------------- parameters and plan
 
 
+@pytest.mark.fast_cases("3", "1-1", r"1\+log\+2")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -466,6 +477,7 @@ _FUNCTIONS = "expected powers such as 1+2+3, and functions of log, logit, probit
 _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
 
 
+@pytest.mark.fast_cases(r"basis-2\+3", "basis-999999999999999999", r"basis-1\+x", "alpha")
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
@@ -489,6 +501,7 @@ def test_values_out_of_range(data, name, value, rule):
     assert str(caught.value) == f"cls: {name}={value}: {rule}"
 
 
+@pytest.mark.fast_cases("params0", "params5")
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -532,6 +545,7 @@ def test_the_plan_holds_all_rounds_and_the_predictions(data):
     assert plan_fit("cls", data[0].path).seconds_per_pass is not None
 
 
+@pytest.mark.slow
 def test_the_plan_of_generated_features(data):
     """Sums and weights are those of the block, not of the row; `pca` costs a read, and sums of rows."""
     sizes = [
@@ -565,6 +579,7 @@ def fitted(data, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_predictions_are_probabilities(data, fitted, tmp_path):
     dataset, x, y = data
     expected = reference.calibrated(x, y, rounds=6, alpha=1e-4)[-1].predictions

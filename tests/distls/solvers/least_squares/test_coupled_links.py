@@ -108,6 +108,7 @@ def _changed(mean, **facts):
     return type("Changed", (CoupledLink,), {**own, **facts})()
 
 
+@pytest.mark.fast_cases("link0", "link5")
 @pytest.mark.parametrize(
     ("link", "message"),
     [

@@ -49,6 +49,7 @@ def bits(state):
     return scalars, {name: array.tobytes() for name, array in arrays.items()}
 
 
+@pytest.mark.fast_cases("closed-ClosedForm", "path")
 @pytest.mark.parametrize(
     ("setting", "solver"),
     [("closed", ClosedForm), ("closed-path", ClosedForm), ("one", Accelerated), ("path", Path)],
@@ -57,6 +58,7 @@ def test_a_setting_has_the_solver_of_its_link_and_alpha(dataset, setting, solver
     assert type(solver_of(dataset, setting)) is solver
 
 
+@pytest.mark.fast_cases("closed$", "path")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_step_changes_nothing_of_the_state_before(dataset, setting):
     solver = solver_of(dataset, setting)
@@ -72,6 +74,7 @@ def test_a_step_changes_nothing_of_the_state_before(dataset, setting):
             break
 
 
+@pytest.mark.fast_cases("closed$", "path")
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_states_are_taken_apart_and_rebuilt(dataset, setting):
     solver = solver_of(dataset, setting)

@@ -52,6 +52,7 @@ def _optimum(p):
     return float(minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=options).fun)
 
 
+@pytest.mark.fast_cases("1-probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_plain_steps_are_algorithm_1(tmp_path, link, steps):
@@ -64,6 +65,7 @@ def test_plain_steps_are_algorithm_1(tmp_path, link, steps):
     np.testing.assert_allclose(model.intercept, expected[-1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.fast_cases("probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 def test_classes_end_at_the_optimum(tmp_path, link):
     dataset, x, y, s = _classes(tmp_path / "d")
@@ -77,6 +79,7 @@ def test_classes_end_at_the_optimum(tmp_path, link):
     assert 0.0 <= certificate["value"] < 1e-9
 
 
+@pytest.mark.fast_cases("probit")
 @pytest.mark.parametrize("link", ["probit", "cauchit"])
 def test_predictions_and_probabilities_of_classes(tmp_path, link):
     dataset, x, y, _ = _classes(tmp_path / "d")
@@ -104,6 +107,7 @@ def test_counts_end_at_the_optimum(tmp_path, scale, fit_intercept):
     assert result.record["objective"] == pytest.approx(best, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_counts_agree_with_scikit_learn(tmp_path):
     dataset, x, y, s = _counts(tmp_path / "d")
     model = fit("gls", dataset, params={"link": "poisson", "alpha": 1e-2}, passes=300).model
@@ -139,6 +143,7 @@ def test_predictions_of_counts_are_means_and_their_deviance_is_reported(tmp_path
     assert weighted.deviance == pytest.approx(2 * halves @ s / s.sum(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path):
     dataset, _, _, _ = _counts(tmp_path / "d")
     result = fit("gls", dataset, params={"link": "poisson", "alpha": 1e-2}, eval_data=dataset)
@@ -146,6 +151,7 @@ def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path):
     assert result.record["eval_mse"] == pytest.approx(evaluate(result.model, dataset).mse)
 
 
+@pytest.mark.fast_cases("params0", "params3")
 @pytest.mark.parametrize(
     ("params", "message"),
     [

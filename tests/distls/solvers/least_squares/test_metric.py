@@ -27,6 +27,7 @@ def _metric(x, alpha, *, intercept):
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept):
     x = np.random.default_rng(0).standard_normal((50, 4))
@@ -36,6 +37,7 @@ def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept
     np.testing.assert_allclose(sigma, (z * s[:, None]).T @ z / s.sum(), rtol=1e-13)
 
 
+@pytest.mark.fast_cases(r"0\.0625-0\.0-False", r"0\.5-0\.3-False", r"1\.0-0\.3-True")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 @pytest.mark.parametrize("lipschitz", [0.0625, 0.5, 1.0])
@@ -54,6 +56,7 @@ def test_steps_solve_in_the_metric(intercept, alpha, lipschitz):
     np.testing.assert_allclose(refined.steps(g, lipschitz), wanted, rtol=1e-10)
 
 
+@pytest.mark.fast_cases(r"1000000\.0")
 @pytest.mark.parametrize("condition", [1e6, 1e8, 1e10])
 def test_another_basis_saves_the_digits_that_the_gram_matrix_loses(condition):
     x = _rows(400, 12, condition)
@@ -128,6 +131,7 @@ def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch):
     np.testing.assert_allclose(rounded.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-5), rtol=1e-6)
 
 
+@pytest.mark.fast_cases(r"0\.0-1")
 @pytest.mark.parametrize(("alpha", "rank"), [(0.0, 1), (1e-8, 1), (1e-3, 30)])
 def test_what_a_gram_matrix_was_rounded_to_is_no_direction_unless_a_ridge_is_above_it(alpha, rank):
     column = np.random.default_rng(0).standard_normal(50)
@@ -161,6 +165,7 @@ def test_zero_columns_alone_leave_the_rest_sound():
     )
 
 
+@pytest.mark.fast_cases("False")
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept):
     x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0

@@ -7,6 +7,7 @@ from distls.dual_problem import optimal_intercept
 from distls.workers.losses.loss_registry import loss_named
 
 
+@pytest.mark.fast_cases("softmax-2$", "ovr_log-5", "squared-20")
 @pytest.mark.parametrize("k", [2, 5, 20])
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log", "squared"])
 def test_the_gradient_vanishes_there(loss, k):

@@ -88,6 +88,7 @@ def test_every_round_is_the_oracles(tmp_path, kind):
     predict(result.model, dataset, tmp_path / "p.csv", proba=True)
 
 
+@pytest.mark.slow
 def test_one_stage_is_the_method_cls(tmp_path):
     dataset, x, _, _ = _written(tmp_path / "d", "dense")
     own = {**CLS, **FOURIER, "block_size": 12, "stages": 1, "basis": "1+2", "alpha": 1e-4}
@@ -98,6 +99,7 @@ def test_one_stage_is_the_method_cls(tmp_path):
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_error_falls_from_stage_to_stage(tmp_path):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     params = {**CLS, "order": "block-gradient", "block_size": 5, "stages": 6, "alpha": 0.0}
@@ -108,7 +110,7 @@ def test_the_error_falls_from_stage_to_stage(tmp_path):
     assert fallen[-1] < 0.8 * fallen[3]
 
 
-@pytest.mark.slow_cases("(replacement|gradient)$")
+@pytest.mark.fast_cases("frequency$")
 @pytest.mark.parametrize("order", ["replacement", "frequency", "gradient", "block-gradient"])
 def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path, order):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
@@ -121,6 +123,7 @@ def test_lost_predictions_are_made_anew_and_reads_are_planned(tmp_path, order):
     assert plan_fit("stagewise", dataset.path, params, probe=False).passes == undisturbed.passes
 
 
+@pytest.mark.slow
 def test_sets_of_labels_end_in_the_cube(tmp_path):
     rng_ = np.random.default_rng(2)
     x = rng_.standard_normal((200, 8))
@@ -145,6 +148,7 @@ def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path):
     np.testing.assert_allclose(found, expected[-1].predictions, atol=1e-7)
 
 
+@pytest.mark.fast_cases("recipe0", "recipe5")
 @pytest.mark.parametrize(
     ("recipe", "arrays", "message"),
     [

@@ -7,8 +7,7 @@ from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
 from distls.storage.errors import ParameterError
-from distls.testing.solvers import StopAfter, interrupted
-from distls.training.fitting import fit, resume
+from distls.training.fitting import fit
 from reference import stagewise as oracle
 
 K = 3
@@ -27,6 +26,7 @@ def data(tmp_path_factory):
     return write_targets(path, sp.csr_matrix(x), y, "multilabel", partition_rows=40), x, y.astype(float)
 
 
+@pytest.mark.fast_cases("none")
 @pytest.mark.parametrize("accelerate", ["none", "nesterov"])
 def test_every_stage_is_the_oracles(data, accelerate):
     dataset, x, y = data
@@ -61,13 +61,6 @@ def test_one_block_ends_at_the_optimum(data):
     }
     record = fit("stagewise", data[0], params={**params, "alpha": 0.1}).record
     assert 0.0 <= record["certificate"]["value"] < 1e-9
-
-
-def test_resumed_has_the_same_bits(data, tmp_path):
-    undisturbed = fit("stagewise", data[0], params=LOGIT).model.sha256
-    with interrupted():
-        fit("stagewise", data[0], tmp_path / "run", params=LOGIT, callbacks=[StopAfter(3)])
-    assert resume(tmp_path / "run").model.sha256 == undisturbed
 
 
 def test_softmax_is_refused_with_what_suits(data):

@@ -31,6 +31,7 @@ def _model_rows(path, link, *, twice):
     return data, x, weight / weight.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.fast_cases("one-minimiser-logit")
 @pytest.mark.parametrize("link", ["logit", "softmax"])
 @pytest.mark.parametrize("twice", [False, True], ids=["one-minimiser", "many"])
 def test_lemmas_1_and_2_a_minimiser_has_the_means_of_the_model(tmp_path, link, twice):
@@ -125,6 +126,7 @@ def kinked():
     loss_registry._losses.pop("kinked", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kinked")
 def test_theorem_1_the_first_bound_is_within_a_factor_of_three(tmp_path):
     """2 L |W*|^2 / (t + 4): steps of 1/L cannot do better than L |W*|^2 / (4 t + 2), which is attained at t = 1."""

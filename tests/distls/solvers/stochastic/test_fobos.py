@@ -98,6 +98,7 @@ def test_strong_penalties_leave_rows_of_zeros(small):
     assert 0 < np.count_nonzero(~weights.any(axis=1)) < len(weights)
 
 
+@pytest.mark.slow
 def test_steps_are_judged_with_their_penalty(small, tmp_path):
     """On held-out rows, with alpha R of the penalty at hand: a huge alpha wants weights of zero."""
     fit("fobos", small[0], tmp_path / "run", params={"alpha": 50.0, "fit_intercept": False}, passes=1)
@@ -118,6 +119,7 @@ def test_plan_and_probe(small):
     assert plan_fit("fobos", small[0].path).seconds_per_pass > 0
 
 
+@pytest.mark.slow
 def test_a_fit_goes_on_from_a_model(small, tmp_path):
     dataset = small[0]
     fit("fista", dataset, tmp_path / "first", params={"alpha": 1e-3}, passes=100)

@@ -107,6 +107,7 @@ def test_weights_and_objective_are_those_of_the_oracle(dataset, method, loss, pa
     assert result.record["objective"] == pytest.approx(objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_running_loss_and_error_are_those_before_each_step(dataset):
     x, y = _rows()
     # steps so small that the weights stay near those of the start
@@ -118,7 +119,7 @@ def test_running_loss_and_error_are_those_before_each_step(dataset):
     assert len(x) == len(y)
 
 
-@pytest.mark.slow_cases("(sgdqn|asgd)", "ovr-logistic")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sgd", "asgd", "sgdqn", "ovr-logistic"])
 def test_defaults_learn_the_sets(dataset, method):
     result = fit(method, dataset, passes=20)

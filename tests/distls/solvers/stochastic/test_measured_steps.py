@@ -50,7 +50,7 @@ def test_the_spectrum_is_numpys(tmp_path, layout, fit_intercept, method):
     rows, weights = x.toarray().astype(float) + 0.3, np.array([1.0, 0.25, 3.0])
     data = write_dataset(tmp_path / "d", sp.csr_array(rows) if layout == "sparse" else rows, y)
     given = {"fit_intercept": fit_intercept, "class_weight": dict(enumerate(weights)), "alpha": 0.01}
-    given |= {"lanes": 2, "loss": "squared", "schedule": "sqrt"}
+    given |= {"lanes": 2, "loss": "squared", "schedule": "sqrt", "dtype": "float64"}
     tried = fit(method, data, tmp_path / "run", params={**given, "eta0": "spectrum"}, passes=1)
     found = _measured(tmp_path / "run")
     s = weights[y] / weights[y].sum()
@@ -68,6 +68,7 @@ def test_the_spectrum_is_numpys(tmp_path, layout, fit_intercept, method):
     assert as_number.model.sha256 == tried.model.sha256
 
 
+@pytest.mark.slow
 def test_constant_steps_by_the_spectrum_stay_stable_and_are_an_eighth(tmp_path):
     x, y = labelled_rows(300, 8, 3, seed=1)
     data, found = write_dataset(tmp_path / "d", x, y), {}
@@ -78,6 +79,7 @@ def test_constant_steps_by_the_spectrum_stay_stable_and_are_an_eighth(tmp_path):
     assert found["t^-0.75"]["eta0"] == pytest.approx(8.0 * found["constant"]["eta0"])
 
 
+@pytest.mark.slow
 def test_the_first_rows_meet_the_tolerance_of_proposition_2_2(tmp_path):
     """Of m drawn rows: |w*| |mean_m(x) - mean(x)| + |mean_m(y) - mean(y)| <= epsilon |w*|, in the root mean square."""
     epsilon, (x, y) = 0.1, _rows()
@@ -100,6 +102,7 @@ def test_the_first_rows_meet_the_tolerance_of_proposition_2_2(tmp_path):
     assert np.sqrt(np.mean(np.square(distances))) <= shift
 
 
+@pytest.mark.slow
 def test_rows_of_several_outputs_are_those_of_the_worst_and_at_most_all(tmp_path):
     x, y = labelled_rows(600, 8, 3, seed=2)
     rows, data = x.toarray().astype(float), write_dataset(tmp_path / "d", x, y)
@@ -127,6 +130,7 @@ def test_rows_of_several_outputs_are_those_of_the_worst_and_at_most_all(tmp_path
     assert found[1e-3]["rows"] == 600
 
 
+@pytest.mark.slow
 def test_targets_that_do_not_vary_need_the_rows_alone(tmp_path):
     x, _ = _rows(400)
     data = write_targets(tmp_path / "d", x, np.full((400, 1), 3.0), "continuous")
@@ -135,6 +139,7 @@ def test_targets_that_do_not_vary_need_the_rows_alone(tmp_path):
     assert _measured(tmp_path / "run")["rows"] == pytest.approx(spread / 0.04, abs=2.0)
 
 
+@pytest.mark.fast_cases("csgd-params0", "sgd", "csgd-params7")
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
@@ -156,6 +161,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, method, params, message):
     assert message in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_the_command_line_and_the_estimator_take_both(tmp_path):
     x, y = _rows(300)
     write_targets(tmp_path / "d", x, y[:, None], "continuous")

@@ -58,7 +58,7 @@ def test_they_take_the_parameters_of_mcid():
 @pytest.mark.parametrize("size", [1, 4])
 def test_one_pass_in_stored_order_is_a_binary_model_for_each_class(tmp_path, method, size):
     x, y = labelled_rows(330, 40, 4)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", x.astype(np.float64), y)
     params = {
         "alpha": 1e-2, "lanes": 1, "average": "none", "dtype": "float64", "batch_size": size, "shuffle": False,
         "fit_intercept": False,
@@ -117,7 +117,7 @@ def test_probabilities_are_the_normalised_sigmoids_everywhere(tmp_path):
 
 def test_pegasos_has_no_probabilities(tmp_path):
     x, y = labelled_rows(100, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", x.astype(np.float64), y)
     model = fit("ovr-pegasos", dataset, params={"dtype": "float64"}, passes=1).model
     assert evaluate(model, dataset).log_loss is None
     with pytest.raises(ParameterError, match="loss ovr_hinge, which has no probabilities"):

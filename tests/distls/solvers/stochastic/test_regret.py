@@ -77,6 +77,7 @@ def test_theorem_3_1_bounds_every_step_of_sgd():
     assert (change > square / 4.0 - 2.0 * found.eta * found.losses).any()
 
 
+@pytest.mark.slow
 def test_theorem_3_2_bounds_every_step_of_csgd():
     """The same with the projected step, less |w_(t+1) - what_(t+1)|^2; equal with twice the losses, as l(w*) is 0."""
     x, y, best = regression(400, 5, noise=0.0)
@@ -88,6 +89,7 @@ def test_theorem_3_2_bounds_every_step_of_csgd():
     np.testing.assert_allclose(change, square - 2.0 * fall - found.moved, atol=1e-12)
 
 
+@pytest.mark.fast_cases("sqrt")
 @pytest.mark.parametrize("schedule", ["sqrt", "fixed"])
 def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule):
     """2 sum eta (l(w_t) - l(w*)) <= D^2 - G_2 + G^2 sum eta^2, with w* on every hyperplane: without noise."""
@@ -106,6 +108,7 @@ def test_theorem_3_3_and_corollary_3_4_bound_the_losses(schedule):
         assert found.losses.mean() > bound / 4.0
 
 
+@pytest.mark.slow
 def test_theorem_4_1_rests_on_equation_20_which_holds_without_noise():
     x, y, best = regression(500, 3, noise=0.0)
     h = 0.1 * float(np.square(x).sum(axis=1).mean())
@@ -197,6 +200,7 @@ def test_sgd_qn_theorem_4_one_pass_is_as_near_as_the_optimum(tmp_path):
     assert 0.5 < np.mean(best) / limit < 2.0
 
 
+@pytest.mark.fast_cases(r"0\.1")
 @pytest.mark.parametrize("alpha", [0.1, 1e-3])
 def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha):
     """Labels of one row that alternate: the sum of |alpha w + v|^2 / 2 alpha t is attained, that of |v|^2 exceeded.

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from contract import SolverContract, visits
+from contract import SolverContract, StoredContract, visits
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
@@ -27,7 +27,7 @@ from reference import stochastic as oracle
 from reference.stagewise import fourier
 
 
-class TestAdaptive(SolverContract):
+class TestAdaptive(StoredContract):
     """With lazy decay, an intercept and class weights."""
 
     method = "sgd"
@@ -178,7 +178,7 @@ def test_regression_beats_the_mean(continuous, method):
     assert evaluate(model, dataset).mse < 0.5 * np.var(y, axis=0).mean()
 
 
-@pytest.mark.slow_cases("svmsgd2", "olbfgs")
+@pytest.mark.fast_cases("sgd$", "sgdqn$", "adaline$", "rls$")
 @pytest.mark.parametrize(
     "method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"]
 )
@@ -205,6 +205,7 @@ def test_features_are_generated_as_the_model_says(classes):
     assert evaluate(made, dataset).error < 0.4
 
 
+@pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize("method", ["sgd", "asgd"])
 def test_generated_features_refuse_what_they_cannot_do(classes, tmp_path, method):
     fit("gls", classes[0], tmp_path / "first", passes=2)
@@ -227,6 +228,7 @@ def test_what_was_tried_is_told(tmp_path, classes):
     assert "details" not in second
 
 
+@pytest.mark.slow
 def test_the_step_that_is_tried_is_the_one_that_is_taken(classes, tmp_path):
     run = tmp_path / "run"
     given = {**DOUBLE, "lanes": 1}
@@ -284,6 +286,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.fast_cases("sgd-params0", "sgd-params3", "asgd", "csgd-params9", "csgd-params12")
 @pytest.mark.parametrize(("method", "params", "message"), REFUSED)
 def test_contradictions_are_refused(classes, method, params, message):
     with pytest.raises(ParameterError) as refusal:
@@ -291,7 +294,7 @@ def test_contradictions_are_refused(classes, method, params, message):
     assert message in str(refusal.value)
 
 
-@pytest.mark.slow_cases("40-41")
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "n_features", "loss"), [(40, 41, "crammer_singer"), (40, 40, "softmax")])
 def test_more_features_than_rows_are_learned_with_the_hinge(tmp_path, n_rows, n_features, loss):
     x, y = labelled_rows(n_rows, n_features, 3)
@@ -355,6 +358,7 @@ def test_numbers_need_the_squared_loss(continuous):
         fit("sgdqn", continuous[0], passes=1)
 
 
+@pytest.mark.fast_cases("sgd$", "olbfgs")
 @pytest.mark.parametrize("method", ["sgd", "sgdqn", "csgd", "rls", "olbfgs"])
 def test_plans_and_probes(classes, method):
     plan = plan_fit(method, classes[0].path, params=DOUBLE)
@@ -368,7 +372,7 @@ def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_path):
         fit("rls", dataset, passes=1, memory=MemoryBudget(2048 * MIB, 1, 1))
 
 
-@pytest.mark.slow_cases("sgdqn", "c-adaline")
+@pytest.mark.fast_cases("sgd$")
 @pytest.mark.parametrize("method", ["sgd", "sgdqn", "c-adaline", "olbfgs"])
 def test_starts_from_a_run(classes, tmp_path, method):
     """From a good model one more pass is good too; a cold start in the same pass differs."""
@@ -391,8 +395,8 @@ def _rounds(method, dataset, run, **params):
 
 def test_lanes_that_agree_meet_less_often(tmp_path):
     x, y = labelled_rows(1600, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
-    rounds = _rounds("sgdqn", dataset, tmp_path / "r", alpha=1.0, sync_bytes=1)
+    dataset = write_dataset(tmp_path / "d", x.astype(np.float64), y, partition_rows=100)
+    rounds = _rounds("sgdqn", dataset, tmp_path / "r", **DOUBLE, alpha=1.0, sync_bytes=1)
     reads = [after["passes"] - before["passes"] for before, after in itertools.pairwise(rounds)]
     spreads = [each["averaging"]["spread"] for each in rounds]
     assert rounds[0]["passes"] == pytest.approx(1 / 8, rel=0.2)

@@ -70,6 +70,7 @@ def test_constrained_sgd_proposition_2_2_the_optimum_nears_the_hyperplanes():
     assert mean[4000] < mean[256] / 4  # nearly all rows: the constraint is the optimum's own
 
 
+@pytest.mark.fast_cases("loss0")
 @pytest.mark.parametrize("loss", [Softmax(), CrammerSinger(), Perceptron()])
 def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss):
     rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract
+from contract import SolverContract, StoredContract
 from helpers import labelled_rows, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from target_helpers import write_targets
@@ -23,7 +23,7 @@ EXACT = {"alpha": 0.1, "dtype": "float64"}
 LOSSES = losses_with(dual=True, smooth=True, second_order=True)
 
 
-class TestSgdStart(SolverContract):
+class TestSgdStart(StoredContract):
     """From a pass of stochastic gradients, with an intercept that is balanced."""
 
     method = "newton"
@@ -69,7 +69,7 @@ def objective_of(primal, model):
     return float(primal.value(model.weights.astype(float), model.intercept.astype(float)))
 
 
-@pytest.mark.fast_cases("csr-False-softmax-4-0.0", "dense-True-ovr_log-4", "csr-True-softmax-4-0.5")
+@pytest.mark.fast_cases(r"csr-False-softmax-4-0\.0")
 @pytest.mark.parametrize("l1", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("k", [2, 4])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -129,7 +129,7 @@ def test_weights_of_scikit_learn(tmp_path):
     assert ours.intercept[0] == pytest.approx(plain.intercept_[0], abs=1e-6)
 
 
-@pytest.mark.slow_cases("multilabel")
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["continuous", "multilabel"])
 def test_numbers_and_sets_of_labels(tmp_path, target):
     x, _, s = rows_with_mistakes(4)
@@ -150,6 +150,7 @@ def test_numbers_and_sets_of_labels(tmp_path, target):
     assert found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-10 * found
 
 
+@pytest.mark.slow
 def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     x, y, _ = rows_with_mistakes(4)
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
@@ -163,7 +164,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     np.testing.assert_allclose(scaled.model.intercept, 2.0 * plain.model.weights[-1], atol=1e-6)
 
 
-@pytest.mark.fast_cases("softmax", "ovr_squared_hinge")
+@pytest.mark.fast_cases("softmax$")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_curvature_is_the_derivative_of_the_gradient(loss):
     """By central differences, away from the kinks of hinges."""
@@ -193,7 +194,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
         np.testing.assert_allclose(form.curvature(gradient), diagonal, atol=1e-12)
 
 
-@pytest.mark.slow_cases("zero", "sgd-1e-06")
+@pytest.mark.slow
 @pytest.mark.parametrize("rtol", [1e-3, 1e-6])
 @pytest.mark.parametrize("start", ["sgd", "zero"])
 def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
@@ -208,6 +209,7 @@ def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
     assert all(result.status == Status.CONVERGED for result in found)
 
 
+@pytest.mark.slow
 def test_a_bold_start_is_left_for_zero_weights(tmp_path):
     """One pass over large rows ends above the objective of zero weights: the fit is that from zero."""
     x, y = labelled_rows(300, 40, 3)
@@ -244,6 +246,7 @@ def test_it_ends_where_no_step_helps(tmp_path):
     assert result.passes < 100
 
 
+@pytest.mark.slow
 def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
     x, y = labelled_rows(400, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
@@ -262,6 +265,7 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
     assert min(theirs) > 0.0
 
 
+@pytest.mark.fast_cases("hinge")
 @pytest.mark.parametrize("loss", ["hinge", "crammer_singer", "multiclass_squared_hinge"])
 def test_other_losses_are_refused(tmp_path, loss):
     x, y = labelled_rows(60, 10, 3)

@@ -224,6 +224,7 @@ def test_many_words_and_long_rows(monkeypatch):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases('1,a-"1', '1,a,0,-"1', "1_0", "-Inf", ",a", "1,a,x", "1,a,-column", '1,a,"0""')
 @pytest.mark.parametrize(
     ("line", "message"),
     [

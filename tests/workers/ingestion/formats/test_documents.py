@@ -98,6 +98,7 @@ def test_json_lines(records, ascii, piece):
     assert progress.skipped == 0
 
 
+@pytest.mark.fast_cases("False-hashing0", "False-hashing3", "True-hashing1", "True-hashing4")
 @pytest.mark.parametrize(
     ("hashing", "options"),
     [
@@ -200,6 +201,16 @@ def test_refused_plain_lines(line, options, message):
     check_refusal(line, options, message)
 
 
+@pytest.mark.fast_cases(
+    r"\{-options0",
+    '\\{"label": 1, "text": "a"',
+    '\\{"label": 1, "text": "\\\\ud800"\\}',
+    '\\{"text": "x", "label": \\{\\}\\}',
+    '\\{"text": "x", "label": "\\\\udc00"\\}',
+    '\\{"text": "x", "label": \\[1,',
+    '\\{"text": "x", "label": 1, "w": 1e39\\}',
+    '\\{"text": "x", "label": 1, "w": "1"\\}',
+)
 @pytest.mark.parametrize(("line", "options", "message"), OBJECTS)
 def test_refused_json_lines(line, options, message):
     shown = line.decode()

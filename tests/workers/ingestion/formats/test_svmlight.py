@@ -74,6 +74,7 @@ def test_decimals_equal_pythons_float(mantissa, exponent):
     assert decimal_to_double(np.uint64(mantissa), exponent) == float(f"{mantissa}e{exponent}")
 
 
+@pytest.mark.slow
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_round_trips(value):
     rows, _, _ = parse(f"0 1:{value!r}\n".encode(), float64=True)
@@ -112,6 +113,7 @@ def test_all_short_decimals_are_exact():
     assert rows == [[(i + 1, float(t)) for i, t in enumerate(texts) if float(t)]]
 
 
+@pytest.mark.slow
 def test_every_length_with_the_point_in_every_place_is_exact():
     texts = []
     for digits in ("987654321098765432109876", "000987654321098765432109", "1" + "0" * 23):
@@ -126,6 +128,9 @@ def test_every_length_with_the_point_in_every_place_is_exact():
         assert rows[0][: len(texts)] == [(i + 1, float(t)) for i, t in enumerate(texts)]
 
 
+@pytest.mark.fast_cases(
+    "/-1$", "/-13", ":-3", ":-15", "x-5", "x-17", r"\.-7", r"\.-19", "\\\\x80-9", "\\\\x80-21"
+)
 @pytest.mark.parametrize("place", range(1, 22))
 @pytest.mark.parametrize("bad", ["/", ":", "x", ".", "\x80"])
 def test_a_bad_character_anywhere_in_a_value_is_refused(place, bad):
@@ -258,6 +263,16 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases(
+    '1 3-"3"',
+    "1 3:1_0",
+    "1 3:1e39",
+    "1 :1",
+    "1 5:1 3",
+    "nan",
+    "1,2",
+    "1 999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

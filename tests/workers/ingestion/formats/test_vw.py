@@ -349,6 +349,7 @@ def test_numbers_that_python_must_convert_stay_with_their_columns(monkeypatch):
     assert progress.skipped_first == [(1, f'"9:x{token}": a value must be a decimal number')]
 
 
+@pytest.mark.fast_cases("1 \\|f 1:2 7\\\\n2", r"1 \|f 1:2\|g", r"1 \|f -1")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -370,6 +371,9 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast_cases(
+    "1 f", "x", r"\|f", "1 1e39", r"1 \|f 3:x", r"1 \|f 3:nan", "1 \\|f 3\\\\r4", r"1 \|f 3\|g"
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

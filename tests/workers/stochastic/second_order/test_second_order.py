@@ -179,7 +179,7 @@ def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
 # ---------------------------------------------------------------- online L-BFGS
 
 
-@pytest.mark.fast_cases("ovr_squared_hinge-2-csr")
+@pytest.mark.fast_cases("ovr_squared_hinge-2-csr-plain$")
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(
@@ -308,6 +308,7 @@ def test_training_does_not_depend_on_addresses(kind, name, dtype):
         assert set(pool.map(train, range(1, 60, 3))) | {train(p) for p in range(20)} == {train(7)}
 
 
+@pytest.mark.fast_cases("3$")
 @pytest.mark.parametrize("d", [3, 21, 37])
 def test_the_product_does_not_depend_on_addresses(d):
     rng = np.random.default_rng(0)
