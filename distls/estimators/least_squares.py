@@ -12,6 +12,7 @@ from distls.estimators.constructor import estimator
 from distls.estimators.dual_ascent import keep_optimum, row_weights, warn_of_guessing
 from distls.estimators.estimator_base import DatasetClassifier
 from distls.estimators.optional_parts import LinearCoefficients
+from distls.methods.default_losses import OF_CLASSES
 from distls.problem import loss_form, output_count
 from distls.request import plain
 from distls.solvers.lbfgs import RowsInMemory, are_few, find_optimum
@@ -35,8 +36,8 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         given, k, alpha = self.method_params(classes), len(classes), plain(self.alpha)
         own = inspect.signature(type(self)).parameters
         usual = all(getattr(self, name) == own[name].default for name in own if name not in _ANY)
-        exact = usual and self.link == "softmax" and isinstance(alpha, float) and alpha > 0.0
-        form = loss_form("softmax", "class", k)
+        exact = usual and self.link == OF_CLASSES and isinstance(alpha, float) and alpha > 0.0
+        form = loss_form(OF_CLASSES, "class", k)
         loss, n_outputs = loss_named(form), output_count(form, k, 1)
         weights = row_weights(codes, sample_weight, given["class_weight"])
         if not (exact and issparse(X) and X.shape[1] > _WIDE and weights is not None):

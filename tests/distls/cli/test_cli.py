@@ -119,7 +119,7 @@ REFUSED = [
     (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; choose another name"),
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
-     "idf, l2norm, scale, standardize, auto"),
+     "idf, l2norm, scale, standardize, auto, none"),
 ]  # fmt: skip
 
 

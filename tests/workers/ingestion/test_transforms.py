@@ -98,7 +98,7 @@ def test_refused_values_name_partition_and_row():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("sqrt", "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize, auto"),
+        ("sqrt", "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize, auto, none"),
         ("scale", "transform scale needs a positive divisor, as in scale=255; 'scale' was given"),
         ("scale=0", "transform scale needs a positive divisor, as in scale=255; 'scale=0' was given"),
         ("scale=nan", "transform scale needs a positive divisor, as in scale=255; 'scale=nan' was given"),
