@@ -1,6 +1,7 @@
 """What an addition touches: a loss or a penalty is named in its own room, elsewhere it is asked what it can do."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -19,20 +20,23 @@ MOST = {"losses": (14, 4), "penalties": (4, 3)}
 OTHERS = {"distls/workers/prediction/basis_functions.py", "distls/reporting/plots.py"}
 
 
+@functools.cache
 def _files():
+    """Return the texts in the code of each file, and the names of its classes and of what it imports."""
+    found = {}
     for path in sorted((ROOT / "distls").rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = {n.name for n in nodes if isinstance(n, ast.ClassDef | ast.alias)}
+        found[path.relative_to(ROOT).as_posix()] = texts, names
+    return found
 
 
 def literal_names(room):
     """Return the literals outside a room that are names of what is in it, by file; docstrings are longer."""
     found = {
-        path: [
-            node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES[room]
-        ]
-        for path, tree in _files()
+        path: [text for text in texts if text in NAMES[room]]
+        for path, (texts, _) in _files().items()
         if not path.startswith(f"distls/workers/{room}/") and path not in OTHERS
     }
     return {path: names for path, names in found.items() if names}
@@ -40,13 +44,7 @@ def literal_names(room):
 
 def files_that_name(name, class_name):
     """Return the files in which a name or its class occurs."""
-    return {
-        path
-        for path, tree in _files()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.Constant) and node.value == name)
-        or (isinstance(node, ast.ClassDef | ast.alias) and node.name == class_name)
-    }
+    return {path for path, (texts, names) in _files().items() if name in texts or class_name in names}
 
 
 @pytest.mark.parametrize("room", NAMES)

@@ -74,7 +74,7 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.option("--unlabelled", is_flag=True, help="The sources have no label column; rows keep their order.")
 @click.option(
     "--transform",
-    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
+    help="Comma-separated, in this order: log1p, idf, l2norm, scale=X, standardize; none; auto: what suits the data.",
 )
 @click.option("--like", type=click.Path(), help="Use the classes, width and transforms of a data set or run.")
 @click.option(

@@ -97,7 +97,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 @parameter_option("Set a parameter of the method.")
 @request_options("passes", "seed", "as_published", "parallelism")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--no-probe", is_flag=True, help="Use metadata only: do not time a partition.")
+@click.option("--no-probe", is_flag=True, help="Do not time a partition.")
 @click.option(
     "--cluster",
     "shape",

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from distls.ingestion.formats.memory_arrays import are_missing, unwrapped
+from distls.ingestion.request.format_options import pair_list
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
@@ -27,16 +28,27 @@ _NUMBERS = re.compile(
 def has_other_columns(X: Any, kind: Any = None) -> bool:
     """Return whether a frame has columns that are no plain numbers, such as categories, texts or dates.
 
-    Raises ParameterError if kinds of columns are given and X is no frame.
+    Raises ParameterError if kinds of columns are given and X is no frame or one of Dask, or one is a target or weight.
     """
     if not is_frame(X) or isinstance(X, Mapping):
         if kind is not None:
             raise ParameterError("kind names columns of a data frame, and X is none")
         return False
     if kind is not None:
+        _check_kind(X, kind)
         return True
     types = X.schema.types if hasattr(X, "column_names") else list(X.dtypes)
     return any(not _is_number(X, *each) for each in zip(column_labels(X), types, strict=True))
+
+
+def _check_kind(X: Any, kind: Any) -> None:
+    if hasattr(X, "__dask_graph__"):
+        raise ParameterError("kind: of a Dask frame; distls.train reads it")
+    for pair in pair_list(kind):
+        if pair.rpartition("=")[2] in ("label", "weight", "id"):
+            raise ParameterError(
+                f"kind: {pair!r} is no feature; labels are given as y, weights as sample_weight, ids are NAME=ignore"
+            )
 
 
 def _is_number(X: Any, column: Any, kind: Any) -> bool:

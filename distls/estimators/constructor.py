@@ -31,7 +31,7 @@ _AS_PUBLISHED = Parameter(
 )
 _KIND = (
     'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
-    "default: as their types and values say"
+    "not of a Dask frame; default: as their types and values say"
 )
 _ALWAYS = (
     Parameter("kind", None, lambda value: value, _KIND),

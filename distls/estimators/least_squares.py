@@ -36,7 +36,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         given, k, alpha = self.method_params(classes), len(classes), plain(self.alpha)
         own = inspect.signature(type(self)).parameters
         usual = all(getattr(self, name) == own[name].default for name in own if name not in _ANY)
-        exact = usual and self.link == OF_CLASSES and isinstance(alpha, float) and alpha > 0.0
+        exact = usual and self.link == OF_CLASSES and isinstance(alpha, int | float) and alpha > 0.0
         form = loss_form(OF_CLASSES, "class", k)
         loss, n_outputs = loss_named(form), output_count(form, k, 1)
         weights = row_weights(codes, sample_weight, given["class_weight"])
@@ -45,11 +45,11 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         if not are_few(len(codes), X.shape[1], n_outputs, loss, X.nnz):
             return False
         x, y, share = X.astype(np.float64), codes.astype(np.int32), weights / weights.mean()
-        problem = RowsInMemory(x, y, share, loss, n_outputs, alpha, given["fit_intercept"])
+        problem = RowsInMemory(x, y, share, loss, n_outputs, float(alpha), given["fit_intercept"])
         found = find_optimum(problem, _GAP)
         if found is None or not found.gap <= (math.inf if self.tol is None else self.tol):
             return False
-        keep_optimum(self, found, self._method, {**given, "alpha": alpha}, form, k, X)
+        keep_optimum(self, found, self._method, {**given, "alpha": float(alpha)}, form, k, X)
         self.classes_ = classes
         if sample_weight is None:
             warn_of_guessing(self.model_, problem)

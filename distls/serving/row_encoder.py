@@ -317,8 +317,13 @@ def _singles(table: TableOptions, labels: list[Any]) -> _Singles:
 
 
 def _n_rows(frame: Any, labels: list[Any]) -> int:
-    column = frame[labels[0]] if isinstance(frame, Mapping) else frame
-    return len(column) if hasattr(column, "__len__") else 0
+    """Return how many rows a frame has, 0 if that is not plain."""
+    if not isinstance(frame, Mapping):
+        return len(frame) if hasattr(frame, "__len__") else 0
+    columns = [frame[label] for label in labels]
+    plain = all(isinstance(c, (list, tuple)) or len(getattr(c, "shape", ())) == 1 for c in columns)
+    sizes = {len(c) for c in columns} if plain else {0}
+    return sizes.pop() if len(sizes) == 1 else 0
 
 
 def _one_row(frame: Any, singles: _Singles) -> tuple[list[int], list[float]] | None:
@@ -331,10 +336,11 @@ def _one_row(frame: Any, singles: _Singles) -> tuple[list[int], list[float]] | N
         column = frame[label]
         value = column.iat[0] if hasattr(column, "iat") else column[0]
         if categories is None:
-            is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
-                value, bool
-            )
-            if not (is_number and abs(value) < EXACT):
+            is_number = isinstance(value, (int, float, np.integer, np.floating))
+            if not is_number or isinstance(value, (bool, np.timedelta64)):
+                return None
+            # of Python's whole numbers some are too large for a float
+            if not abs(value if isinstance(value, int) else float(value)) < EXACT:
                 return None
             number, place = float(value), first
         else:

@@ -197,29 +197,41 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             )
         if not same or [_completed(self.method, params) for params in config.grid] != self.grid:
             raise MismatchError(f"{run.path}: a run of another fit; put back its own, or start a new run")
-        if not ended and _ONE_OUTPUT in self._digests(models=False).keys() - config.digests.keys():
+        if not ended and _ONE_OUTPUT in self._digests(ended=True).keys() - config.digests.keys():
             raise MismatchError(
                 f"{run.path}: begun by an earlier version, in which two classes had two columns of weights; start a "
                 "new run"
             )
-        # What has ended needs no model to start from, which may be gone.
-        for name, digest in self._digests(models=not ended).items():
-            if config.digests.get(name, digest) != digest:
+        # What has ended needs neither the solver's version nor a model to start from, which may be gone.
+        for name, digest in self._digests(ended=ended).items():
+            expected = config.digests.get(name, digest)
+            if expected == digest:
+                continue
+            if name == self._solver:
                 raise MismatchError(
-                    f"{run.path}: {name} is not what this run was started with (digest {digest[:12]}, expected "
-                    f"{config.digests[name][:12]}); put it back, or start a new run"
+                    f"{run.path}: begun by an earlier version, whose {self.method.name} takes other steps; start a new "
+                    "run, or finish it with that version"
                 )
+            raise MismatchError(
+                f"{run.path}: {name} is not what this run was started with (digest {digest[:12]}, expected "
+                f"{expected[:12]}); put it back, or start a new run"
+            )
 
-    def _digests(self, *, models: bool = True) -> dict[str, str]:
-        """Return the digests of what the fit depends on beside its training data and settings."""
+    @property
+    def _solver(self) -> str:
+        return f"the solver of {self.method.name}"
+
+    def _digests(self, *, ended: bool = False) -> dict[str, str]:
+        """Return the digests of what the fit depends on beside its training data and settings, or the `ended` one."""
         beside = {"eval": self.eval_data, "select": self.select, "calibrate": self.calibrate}
         named = {**beside, "selected_on": self.selected_on}
         data = {f"the data of --{name}": each.fingerprint for name, each in named.items() if each is not None}
-        paths = {params["init"] for params in self.grid if models and params.get("init") is not None}
+        paths = {params["init"] for params in self.grid if not ended and params.get("init") is not None}
         starts = {f"the model {path}": weights_digest(path) for path in sorted(paths)}
         # Named in the runs of two classes alone: the digests of others stay those of earlier versions.
         one = {_ONE_OUTPUT: "1"} if loss_named(self.settings[0].problem.loss).one_output else {}
-        return {f"the solver of {self.method.name}": str(self.method.version), **one, **data, **starts}
+        solver = {} if ended else {self._solver: str(self.method.version)}
+        return {**solver, **one, **data, **starts}
 
     @property
     def notices(self) -> list[str]:

@@ -192,8 +192,8 @@ class _NewWorkers:
                 other, its = next(iter(self._processors.items()))
                 _LOG.warning(
                     "worker %s has the processor %s, worker %s %s: what NumPy and BLAS compute for gls, cls, "
-                    "stagewise, newton, bcd, fista, sparsa and generated features may differ in its last bits from "
-                    "a cluster of one kind",
+                    "stagewise, newton, bcd, fista, sparsa, generated features and sdca with init may differ in its "
+                    "last bits from a cluster of one kind",
                     *(worker, kind, its, other),
                 )
             self._processors.setdefault(kind, worker)

@@ -44,6 +44,7 @@ _MANY = 100  # rows in which whole numbers that all differ may be ids
 _SET_MARKS = ("|", ";", ",")
 _ID_NAME = re.compile(r"(?i:(.*[_\-. ])?(id|ids|uuid|guid|key|index|row|rownum))|.*[a-z](Id|ID|Key)")
 _CODE = re.compile(r"0[0-9]+")
+_LAST_YEAR = re.compile(r"(?<!\d)(?<!:\d\d[.,])9999(?!\d)")  # no fraction of a second
 _STRATEGIES = ("median", "mean", "most_frequent", "category", "refuse")
 _WHAT = {
     "text": "documents",
@@ -168,7 +169,7 @@ class FeatureMaker:
             if kind == "marked" and len(texts := marks_of(self.samples.present(name))) > 1:
                 self.several[name] = texts
             if kind:
-                coded = kind == "marked" and any(map(HEXADECIMAL.fullmatch, self.samples.present(name)))
+                coded = kind == "marked" and all(map(HEXADECIMAL.fullmatch, self.samples.present(name)))
                 what = "hexadecimal" if coded else style if style in _WHAT else kind
                 self.found.setdefault(what, []).append(name)
             elif asks_for_choice(self.options) and self.samples.may_be_id(name):
@@ -226,7 +227,7 @@ class FeatureMaker:
                 "read as they are written: convert them to one where instants count"
             )
         for name in self.found.get("date", ()):
-            if text := next((t for t in map(str, self.samples.present(name)) if "9999" in t), ""):
+            if text := next((t for t in map(str, self.samples.present(name)) if _LAST_YEAR.search(t)), ""):
                 notices.append(
                     f'dates in "{name}" such as {text} may stand for no value: --na-values "{text}" reads them so'
                 )

@@ -152,6 +152,8 @@ def _reading(
         names = head.columns, head.words
         reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
         reading = replace(reading, line_breaks=head.line_breaks)
+        if broken := [name.replace("\n", " ") for name in head.columns if "\n" in name]:
+            doubt = (*doubt, f"names with line breaks, as a stray quote makes them too: {listed(broken)}")
         return reading, files, (*notices, *doubt, *kinds, *first_notices(reading, head.samples))
     reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format

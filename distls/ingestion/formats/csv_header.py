@@ -19,7 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_tables import joined_rows, with_whole_first
+from distls.workers.ingestion.formats.document_tables import check_names, joined_rows, with_whole_first
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,
@@ -168,7 +168,7 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     dialect = Dialect(separator, False, decimal, expected.missing)
     headed, certain = (True, True) if names_rows is not None else _is_headed(rows, dialect, expected)
     headed = headed and (certain or not line_breaks)  # few names have any
-    columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
+    columns = _names(rows[0], path, separator) if headed else tuple(map(str, range(len(rows[0]))))
     unnamed = bool(names_rows) or (headed and not rows[0][0] and _numbers_rows(rows[1:]))
     nameless = [name for c, name in enumerate(columns) if not rows[0][c]] if headed else columns[-1:]
     dialect = structs.replace(dialect, header=headed)
@@ -219,11 +219,10 @@ def read_heads(
     head = read_head(first_lines(files[0]), path, expected)
     # values of all files, so that their order does not matter
     share = max(_SAMPLED_LINES // len(files), _FEW_SAMPLES)
-    rows = head.rows[:share]
     if head.dialect.header:
         # what names columns in one file does so in all
         expected = replace(expected, features=frozenset(head.columns))
-    known, heads = [files[0]], [head]
+    known, heads, rows = [files[0]], [head], head.rows[:share]
     for file in files[1:]:
         other = read_head(first_lines(file), file.path, expected)
         own, mark = other.dialect.separator, head.dialect.separator
@@ -388,8 +387,9 @@ def _numbers_rows(rows: Sequence[list[str]]) -> bool:
     return len(numbers) > 1 and all(text.isdecimal() for text in numbers) and len({*numbers}) == len(numbers)
 
 
-def _names(fields: list[str], path: str) -> tuple[str, ...]:
+def _names(fields: list[str], path: str, separator: str) -> tuple[str, ...]:
     """Return the column names; a column without a name gets its position, or if that is a name one as of pandas."""
+    check_names(fields, separator, path)
     taken = {*fields}
     names = tuple(f or (str(c) if str(c) not in taken else f"Unnamed: {c}") for c, f in enumerate(fields))
     if wrong := [c for c, name in enumerate(names) if any("\ud800" <= mark <= "\udfff" for mark in name)]:

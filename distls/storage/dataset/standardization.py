@@ -48,11 +48,15 @@ class Standardization(NamedTuple):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return weights (n_features, k) and intercept (k,) of rows as they are, from those of standardized ones."""
         raw = (weights / self.scale[:, None]).astype(weights.dtype)
-        return raw, intercept + self.target - self.mean.astype(np.float64) @ raw
+        return raw, intercept + self.target - self._at_mean(raw)
 
     def of_seen_rows(
         self, weights: NDArray[Any], intercept: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return what `of_raw_rows` has made."""
         own = (weights * self.scale[:, None]).astype(weights.dtype)
-        return own, intercept - self.target + self.mean.astype(np.float64) @ weights
+        return own, intercept - self.target + self._at_mean(weights)
+
+    def _at_mean(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the scores of the mean row, feature by feature: a product by BLAS has the bits of a processor."""
+        return np.add.reduce(self.mean.astype(np.float64)[:, None] * weights, axis=0)

@@ -143,7 +143,7 @@ class ConstrainedUpdate(ScheduleUpdate):
         weights, intercept = arrays[:2]
         # the mean of the lanes' intercepts is not the intercept of their mean weights at the mean row
         if self.mode == "centre":
-            intercept = arrays[3] - arrays[2] @ weights.astype(np.float64)
+            intercept = arrays[3] - np.add.reduce(arrays[2][:, None] * weights.astype(np.float64), axis=0)
         return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
 
 

@@ -145,6 +145,18 @@ def test_kinds_are_for_frames_of_any_columns():
         stream.partial_fit(NUMBERS, Y, classes=["no", "yes"])
 
 
+@pytest.mark.parametrize("kind", [{"grade": "label"}, "age=weight", ["age=number", "grade=id"]])
+def test_kinds_of_no_feature_are_refused(kind):
+    with pytest.raises(ParameterError, match=r"^kind: '.*' is no feature; labels are given as y, .*=ignore$"):
+        clone(CLASSIFIER).set_params(kind=kind).fit(NUMBERS, Y)
+
+
+def test_kinds_of_dask_frames_are_refused():
+    rows = pytest.importorskip("dask.dataframe").from_pandas(NUMBERS, npartitions=2)
+    with pytest.raises(ParameterError, match=r"^kind: of a Dask frame; distls\.train reads it$"):
+        clone(CLASSIFIER).set_params(kind={"grade": "category"}).fit(rows, Y)
+
+
 @pytest.mark.slow
 def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
     distls.ingest(np.arange(40.0).reshape(20, 2), tmp_path / "d", y=np.arange(20) % 2)

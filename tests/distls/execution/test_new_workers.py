@@ -32,8 +32,8 @@ def test_a_worker_with_another_processor_is_named_once(monkeypatch, caplog, clie
     check(client, [second])
     assert _said(caplog) == [
         f"worker {second} has the processor znver9-01234567, worker {first} {processor()}: what NumPy and BLAS "
-        "compute for gls, cls, stagewise, newton, bcd, fista, sparsa and generated features may differ in its last "
-        "bits from a cluster of one kind"
+        "compute for gls, cls, stagewise, newton, bcd, fista, sparsa, generated features and sdca with init may differ "
+        "in its last bits from a cluster of one kind"
     ]
 
 

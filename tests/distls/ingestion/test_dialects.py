@@ -262,6 +262,12 @@ def test_hexadecimal_numbers_are_read(tmp_path, source):
         ingest(later, tmp_path / "e", like=tmp_path / "d")
 
 
+def test_hexadecimal_numbers_among_others_are_numbers_with_marks(tmp_path):
+    text = "a;y\n" + "".join(f"{['0x1F', '1,5', '7%'][k % 3]};{k % 2}\n" for k in range(30))
+    report, _, _ = ingested(tmp_path, text, label_column="y")
+    assert any('"a" is numbers with marks' in notice for notice in report.notices)
+
+
 @pytest.mark.fast_cases("18", "1-2", r"2\.0D4")
 @pytest.mark.parametrize("text", ["18-+", "A-", "12-B", "1-2", "2024-", "-12.5-", "2.0D4"])
 def test_words_with_such_marks_stay_words(tmp_path, text):

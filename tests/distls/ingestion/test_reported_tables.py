@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from distls.ingestion.formats.column_kinds import FeatureMaker, Samples
 from distls.ingestion.ingest import ingest
+from distls.ingestion.request.format_options import TableColumns
+from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
@@ -79,6 +82,22 @@ def test_dates_of_the_last_year_are_named(tmp_path):
         'dates in "a" such as 9999-12-31 may stand for no value: --na-values "9999-12-31" reads them so'
         in notices
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("31.12.9999", True),
+        ("9999-12-31 10:11:12", True),
+        ("2024-01-02 10:11:12.399991", False),
+        ("2024-01-02 10:11:12.9999", False),
+        ("2024-01-02 10:11:12.99991", False),
+    ],
+)
+def test_only_the_year_is_the_last(text, named):
+    maker = FeatureMaker(TableColumns(), IngestOptions(), Samples({"a": [text]}), {})
+    maker.feature("a", is_category=True)
+    assert any("may stand for no value" in notice for notice in maker.notices()) == named
 
 
 def test_a_split_needs_a_name(tmp_path):

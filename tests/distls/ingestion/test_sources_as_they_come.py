@@ -156,6 +156,21 @@ def test_line_breaks_in_the_first_row(tmp_path, separator, place):
     assert open_dataset(tmp_path / "n").feature_names() == ["n", "y"]
 
 
+@pytest.mark.parametrize("header", ['y,id,"note', '"y",id,"note'])
+def test_rows_between_stray_quotes_are_no_name(tmp_path, header):
+    rows = "".join(f"{'pq'[k % 2]},{k},{k % 5}\n" for k in range(10))
+    source = tmp_path / "a.csv"
+    source.write_text(f'{header}\n{rows}p,3,4"\n{rows}')
+    with pytest.raises(BadInputError, match=r"a\.csv: a quote in its first line is never closed$"):
+        ingest(source, tmp_path / "d", label_column="y")
+    source.write_text('"' + 7 * "net\n" + '",y\n1,0\n2,1\n')
+    with pytest.raises(BadInputError, match=r"a\.csv: a quote in its first line is never closed$"):
+        ingest(source, tmp_path / "d", label_column="y")
+    source.write_text('"net\nprice",y\n1,0\n2,1\n')
+    notices = ingest(source, tmp_path / "d", label_column="y").notices
+    assert any('names with line breaks, as a stray quote makes them too: "net price"' in n for n in notices)
+
+
 @pytest.mark.parametrize(("value", "wider"), [("1" * 60, True), ("3E400", False)])
 def test_values_that_are_too_large_are_named_with_what_reads_them(tmp_path, value, wider):
     (tmp_path / "a.csv").write_text("v,y\n" + f"{value},0\n5,1\n" * 6)

@@ -124,3 +124,27 @@ def test_usual_rows_are_read_without_arrow(model, monkeypatch):
     monkeypatch.setattr(row_encoder, "plain_numbers", None)
     for form, scores in zip(usual, expected, strict=True):
         np.testing.assert_array_equal(loaded.predict_proba(form), scores)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"a": [1.0], "b": [2.0, 3.0]},
+        {"a": [1.0], "b": []},
+        {"a": {1.0}, "b": [2.0]},
+        {"a": [1.0], "b": [2.0], "label": [1, 2]},
+        {"a": [np.timedelta64(5, "s")], "b": [2.0]},
+        {"a": [10**400], "b": [2.0]},
+    ],
+)
+def test_columns_that_are_no_row_go_the_way_of_all_rows(columns, monkeypatch, tmp_path):
+    run = _model(tmp_path, categories=False)
+    found = outcome(distls.load_model(run), columns)
+    monkeypatch.setattr(row_encoder, "_singles", lambda table, labels: [])
+    assert found == outcome(distls.load_model(run), columns)
+
+
+def test_small_types_are_compared_as_floats(tmp_path):
+    run = distls.load_model(_model(tmp_path, categories=False))
+    found, said = outcome(run, {"a": [np.float16(0.5)], "b": [np.int8(-128)]})
+    assert (found, said) == (run.scores({"a": [0.5], "b": [-128]}).tobytes(), [])

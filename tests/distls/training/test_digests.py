@@ -1,11 +1,13 @@
 """What a run depends on may not be another one when it is resumed."""
 
+import dataclasses
 import json
 import shutil
 
 import pytest
 from helpers import labelled_rows, write_dataset
 
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import FormatError, MismatchError
 from distls.training.fitting import fit, resume
 
@@ -93,3 +95,14 @@ def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder):
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
     assert resume(run).record["weights_sha256"] == undisturbed
+
+
+def test_an_earlier_solver_goes_no_further_but_what_it_has_ended_stays(folder, monkeypatch):
+    ended = fit("mcid", folder / "data", folder / "ended", passes=1).record["weights_sha256"]
+    run = _half(folder)
+    method = METHODS["mcid"]
+    monkeypatch.setitem(METHODS, "mcid", dataclasses.replace(method, version=method.version + 1))
+    assert resume(folder / "ended").record["weights_sha256"] == ended
+    for place, more in ((run, {}), (folder / "ended", {"passes": 2})):
+        with pytest.raises(MismatchError, match="begun by an earlier version, whose mcid takes other steps"):
+            resume(place, **more)

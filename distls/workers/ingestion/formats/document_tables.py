@@ -25,6 +25,8 @@ from distls.workers.ingestion.records.record_batch import RecordBatch
 
 _CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
 _CHUNK_ROWS = 2**16
+_MOST_BREAKS = 5  # of lines in the name of a column
+_UNCLOSED = "{}: a quote in its first line is never closed"
 ItemT = TypeVar("ItemT", bound=SourceItem)
 # The 0-based line (row) of a record, and its fields by name, or why it cannot be read.
 _Record = tuple[int, dict[str, Any] | Refused]
@@ -147,7 +149,13 @@ def with_whole_first(lines: list[str], path: str, separators: Sequence[str | Non
         first = "\n".join(lines[:count])
         if not (count > 1 and first.count('"') % 2) and not is_open(first, separators):
             return [first, *lines[count:]], count > 1
-    raise BadInputError(f"{path}: a quote in its first line is never closed")
+    raise BadInputError(_UNCLOSED.format(path))
+
+
+def check_names(names: Sequence[str], separator: str, path: str) -> None:
+    """Raise BadInputError if one of the names of columns is rows up to another stray quote."""
+    if any("\n" in name and (separator in name or name.count("\n") > _MOST_BREAKS) for name in names):
+        raise BadInputError(_UNCLOSED.format(path))
 
 
 def joined_rows(lines: Sequence[str], separator: str) -> list[list[str]]:

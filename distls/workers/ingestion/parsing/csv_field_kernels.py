@@ -120,7 +120,7 @@ NEWLINE, _RETURN, SPACE, _TAB, _QUOTE, COMMA, POINT, ZERO = 10, 13, 32, 9, 34, 4
 SCRATCH = 128  # bytes: 64 of a number, and newlines after it
 _ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _ABOVE_QUOTE = np.uint64(0x2323232323232323)
-_LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
+LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 KIND, SLOT, NA = 0, 1, 2  # of a column
 CODED = 2
 
@@ -314,8 +314,8 @@ def _is_sound(value: float, kind: int, wide: int) -> bool:
     if kind >= Kind.CHECK or (kind == Kind.GAPPED and np.isnan(value)):
         return True
     if kind == Kind.WEIGHT:
-        return 0.0 <= value < _LARGEST_FLOAT32
-    return abs(value) < (np.inf if wide or kind == Kind.LABEL else _LARGEST_FLOAT32)
+        return 0.0 <= value < LARGEST_FLOAT32
+    return abs(value) < (np.inf if wide or kind == Kind.LABEL else LARGEST_FLOAT32)
 
 
 @helper

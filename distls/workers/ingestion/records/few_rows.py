@@ -16,6 +16,7 @@ from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     CODED,
     KIND,
+    LARGEST_FLOAT32,
     NA,
     SPACE,
     Answers,
@@ -30,11 +31,10 @@ from distls.workers.ingestion.parsing.rounding_kernels import EXACT, note_rows
 from distls.workers.ingestion.parsing.word_table_kernels import Words, has_room, insert_words
 from distls.workers.ingestion.records.labels import value_labels
 
-_MOST_BYTES = 4 * 2**20
+_MOST_BYTES = 4 * 2**20  # of all that a process reads so
 _NUMERIC = b"0123456789+-.eE"
 _CODE, _LABEL_CODE = re.compile(rb"0[0-9]"), re.compile(rb"[+-]?(0[0-9]|[0-9]{16})")
 _TRUTHS = {b"true": 1.0, b"false": 0.0}
-_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
 
 
 def kernel_is_ready() -> bool:
@@ -52,6 +52,8 @@ class FewRows:
     `missing` are texts that stand for no value.
     """
 
+    n_bytes = 0  # that this process has read so
+
     def __init__(
         self, read: tuple[Bytes, int, Rules, Ints, Words, Answers], state: Ints, missing: Sequence[str]
     ) -> None:
@@ -60,7 +62,7 @@ class FewRows:
         self._missing = {b"", *(text.encode("utf-8", "surrogatepass") for text in missing)}
         self._kinds, self._n_gaps = columns[:, KIND].tolist(), 0
         at, separator = int(state[State.POSITION]), bytes([rules.separator])
-        if not 0 < stop - at <= _MOST_BYTES or rules.mode & (Mode.COMMA | Mode.MARKED):
+        if not 0 < stop - at <= _MOST_BYTES - FewRows.n_bytes or rules.mode & (Mode.COMMA | Mode.MARKED):
             raise NotPlainError
         content = text[at:stop].tobytes().removesuffix(b"\n")
         mark = re.escape(separator)
@@ -199,7 +201,11 @@ class FewRows:
         values = np.array(self._numbers(c))
         sizes = np.abs(values)
         largest = (
-            EXACT if kind in (Kind.NUMBER, Kind.GAPPED) else math.inf if kind == Kind.LABEL else _FLOAT32
+            EXACT
+            if kind in (Kind.NUMBER, Kind.GAPPED)
+            else math.inf
+            if kind == Kind.LABEL
+            else LARGEST_FLOAT32
         )
         inside = (sizes < largest) | ((kind == Kind.GAPPED) & np.isnan(values))
         wrong = kind > Kind.WEIGHT or not inside.all() or (kind == Kind.WEIGHT and (values < 0.0).any())
@@ -253,6 +259,7 @@ class FewRows:
 
     def _finish(self, n: int, position: int) -> None:
         state = self._state
+        FewRows.n_bytes += position - int(state[State.POSITION])
         state[State.POSITION] = position
         state[State.LINE] += n
         state[State.ROWS] += n

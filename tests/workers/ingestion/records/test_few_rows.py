@@ -153,6 +153,16 @@ def test_plain_rows_need_no_kernel(both, read, monkeypatch):
     read(text, options)
 
 
+def test_beyond_a_limit_of_a_process_rows_are_the_kernels(both, monkeypatch):
+    monkeypatch.setattr(few_rows.FewRows, "n_bytes", 0)
+    monkeypatch.setattr(few_rows, "_MOST_BYTES", 8 * len("1,x\n"))
+    compare, counts = both
+    before = counts[0]
+    for _ in range(12):
+        compare(staged, "1,x\n", options_of(["n0", "y"], ","))
+    assert 0 < counts[0] - before <= 8
+
+
 def test_kinds_that_are_only_the_kernels(both):
     reader = csv_reader.DelimitedParser(options_of(["n0", "y"], ","), 0, Progress(), str, BufferPool())
     reader.columns[0, 0] = Kind.DATE
