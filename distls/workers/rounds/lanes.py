@@ -3,6 +3,7 @@
 The number of lanes and their partitions are part of the problem, never of the cluster.
 """
 
+import functools
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
 
     Return the partition numbers of each lane, increasing.
     """
+    return list(_dealt(np.asarray(sizes, np.int64).tobytes(), n_lanes))
+
+
+@functools.lru_cache(maxsize=4)  # the solvers that a plan compares, and the parts of one, deal the same partitions
+def _dealt(of: bytes, n_lanes: int) -> tuple[tuple[int, ...], ...]:
+    sizes = np.frombuffer(of, np.int64)
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
     # neighbouring lanes share a worker: partitions that cannot be dealt evenly go to lanes far from each other
     spread = sorted(range(n_lanes), key=lambda lane: f"{lane:032b}"[::-1])
@@ -40,7 +47,7 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
         lanes[lane].append(block)
         heapq.heapreplace(emptiest, (total + int(sizes[block]), count + 1, rank, lane))
     # Increasing, so that cached and read order are those of the disk.
-    return [tuple(sorted(lane)) for lane in lanes]
+    return tuple(tuple(sorted(lane)) for lane in lanes)
 
 
 def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:
