@@ -109,6 +109,7 @@ def surveyed(text, options):
 @pytest.fixture(scope="module")
 def both():
     """Both ways by a function, and how many texts were read without the kernel."""
+    few_rows.FewRows.n_bytes = 0
     counts, kept = [0], csv_reader.kernel_is_ready
 
     class Counted(few_rows.FewRows):
