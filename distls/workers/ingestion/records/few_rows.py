@@ -31,7 +31,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import EXACT, note_rows
 from distls.workers.ingestion.parsing.word_table_kernels import Words, has_room, insert_words
 from distls.workers.ingestion.records.labels import value_labels
 
-_MOST_BYTES = 4 * 2**20  # of all that a process reads so
+_MOST_BYTES = 10 * 2**20  # of all that a process reads so: a table of 4 MiB is surveyed, and then stored
 _NUMERIC = b"0123456789+-.eE"
 _CODE, _LABEL_CODE = re.compile(rb"0[0-9]"), re.compile(rb"[+-]?(0[0-9]|[0-9]{16})")
 _TRUTHS = {b"true": 1.0, b"false": 0.0}
