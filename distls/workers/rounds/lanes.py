@@ -32,7 +32,9 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     return list(_dealt(np.asarray(sizes, np.int64).tobytes(), n_lanes))
 
 
-@functools.lru_cache(maxsize=4)  # the solvers that a plan compares, and the parts of one, deal the same partitions
+@functools.lru_cache(
+    maxsize=4
+)  # the solvers that a plan compares, and the parts of one, deal the same partitions
 def _dealt(of: bytes, n_lanes: int) -> tuple[tuple[int, ...], ...]:
     sizes = np.frombuffer(of, np.int64)
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
