@@ -203,7 +203,7 @@ def stand_in_notice(features: Sequence[Feature], counts: Iterable[Sequence[int]]
     found = [
         f'"{f.name}" ({counted(most, "row")}: {strategy.replace("_", " ")}{_shown(f, text)})'
         for f, start in zip(features, first_columns(features), strict=False)
-        if (most := max(gaps[column] for column in range(start, start + f.size)))
+        if (most := max((gaps[column] for column in range(start, start + f.size)), default=0))
         for strategy, _, text in [f.impute.partition(":")]
         if strategy != "constant"
     ]

@@ -130,3 +130,9 @@ def test_who_asks_to_refuse_is_obeyed(tmp_path):
 def test_recipes_of_others_are_checked(feature):
     with pytest.raises(ValueError, match=r"fill|float|index"):
         stand_ins([feature])
+
+
+def test_sets_without_a_word_are_no_features(tmp_path):
+    (tmp_path / "t.csv").write_text("tags,x,y\n" + "NA,1,a\nNA,2,b\n" * 20)
+    ingest(tmp_path / "t.csv", tmp_path / "d", label_column="y", kind={"tags": "set:|"})
+    assert open_dataset(tmp_path / "d").feature_names() == ["x"]
