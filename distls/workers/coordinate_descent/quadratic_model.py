@@ -78,7 +78,7 @@ def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Arr
     for _ in range(_TURNS):
         if model.descend(w, shift, slopes, tolerance, _PASSES):
             return True
-        hessian = model.hessian() if hessian is None and w.size <= _FEW_WEIGHTS else hessian
+        hessian = model.hessian() if hessian is None and 0 < w.size <= _FEW_WEIGHTS else hessian
         _step(model, penalty, w, shift, slopes, hessian)
     return False
 
