@@ -27,6 +27,10 @@ from distls.storage.filesystem.paths import Place
 if TYPE_CHECKING:
     from distls.ingestion.request.format_options import OptionInfo
 
+TRANSFORMS = (
+    "In order, with commas: log1p, idf, l2norm, scale=X, standardize; or none, or auto: what suits the data."
+)
+
 
 class IngestCommand(click.Command):
     """A command with the options of all input formats, which are loaded when its parameters are read."""
@@ -72,10 +76,7 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.argument("dataset", type=PLACE)
 @content_options
 @click.option("--unlabelled", is_flag=True, help="The sources have no label column; rows keep their order.")
-@click.option(
-    "--transform",
-    help="Comma-separated, in this order: log1p, idf, l2norm, scale=X, standardize; none; auto: what suits the data.",
-)
+@click.option("--transform", help=TRANSFORMS)
 @click.option("--like", type=click.Path(), help="Use the classes, width and transforms of a data set or run.")
 @click.option(
     "--split",

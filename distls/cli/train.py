@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from distls.cli.data import IngestCommand
+from distls.cli.data import TRANSFORMS, IngestCommand
 from distls.cli.method_names import METHOD, START, MethodCommand, parameter_option, started_from
 from distls.cli.output import note, show, silent
 from distls.cli.support import (
@@ -48,8 +48,7 @@ class TrainCommand(IngestCommand, MethodCommand):
 @content_options
 @click.option(
     "--transform",
-    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; none; auto: what suits the data."
-    " Default auto, with --as-published none.",
+    help=f"{TRANSFORMS} Default auto, with --as-published none.",
 )
 @click.option("--columns", is_flag=True, default=None, help="Add column shards too, as --method bcd does.")
 @cluster_options
