@@ -3,7 +3,7 @@
     pip install '.[bench]' skglm celer liblinear-official sklearn-contrib-lightning
     DISTLS_DATA=FOLDER python -m benchmarks.speed.sparse [--sets rcv1-4,wide,20news,sector,mnist] [--rows N]
         [--parts binary,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
-        [--out FILE]
+        [--rivals skglm,celer,sklearn,lightning] [--out FILE]
 
 On generated `rcv1-4` data and on real sets: the second class against the rest with l1 logistic loss (`binary`), and all
 classes with l1l2, by softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in
@@ -129,12 +129,12 @@ def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> 
         yield f"lightning, {iterations} iterations", seconds, model.coef_.T
 
 
-def rivals_of(part: str) -> list[Callable[[sp.csr_matrix, np.ndarray, float], Fits]]:
+def rivals_of(part: str, names: list[str]) -> list[Callable[[sp.csr_matrix, np.ndarray, float], Fits]]:
     """Return the installed programs that solve a part's problem."""
     if part == "binary":
         named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits}
-        return [fits for module, fits in named.items() if importlib.util.find_spec(module)]
-    if not importlib.util.find_spec("lightning"):
+        return [fits for name, fits in named.items() if name in names and importlib.util.find_spec(name)]
+    if "lightning" not in names or not importlib.util.find_spec("lightning"):
         return []
     return [lambda x, y, alpha: lightning_fits(x, y, alpha, PARTS[part][0])]
 
@@ -199,14 +199,20 @@ def read_problem(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
 
 
 def compare(
-    report: Report, name: str, path: Path, part: str, fraction: float, rtol: float, executor: Executor
+    report: Report,
+    name: str,
+    path: Path,
+    part: str,
+    fraction: float,
+    given: argparse.Namespace,
+    executor: Executor,
 ) -> None:
     """Report distls's seconds to each gap, and what its rivals reach."""
     x, y = read_problem(path)
     alpha = fraction * largest_alpha(x, y, *PARTS[part])
     own_fit(path, part, alpha, 0.5, executor)  # kernels are compiled
     executor.each_worker(_forget, None)  # and shards are read again
-    spent, record, rounds = own_fit(path, part, alpha, rtol, executor)
+    spent, record, rounds = own_fit(path, part, alpha, given.rtol, executor)
     bound = record["objective"] - record["certificate"]["value"]
     for each in rounds:
         report.add(
@@ -217,7 +223,7 @@ def compare(
     report.add(
         set=name, part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"]
     )
-    for fits in rivals_of(part):
+    for fits in rivals_of(part, given.rivals.split(",")):
         found = fits(x.astype(np.float64), y, alpha)
         while True:
             cpu = time.process_time()
@@ -244,6 +250,7 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown"
     )
+    parser.add_argument("--rivals", default="skglm,celer,sklearn,lightning", help="sklearn: its LIBLINEAR")
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, report = Path(given.directory), Report(given.out)
@@ -254,7 +261,7 @@ def main() -> None:
             for part in given.parts.split(","):
                 for fraction in map(float, given.fractions.split(",")):
                     path = binary if part == "binary" else multi
-                    compare(report, name, path, part, fraction, given.rtol, executor)
+                    compare(report, name, path, part, fraction, given, executor)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ _DESCENT = (
         "extra passes per round over the columns with nonzero weights; 0: the paper's algorithm",
     ),
     Parameter(
-        "active_mib", 128, integer(1), "most MiB of such columns, of those of a working set, and of its Gram"
+        "active_mib", 512, integer(1), "most MiB of such columns, of those of a working set, and of its Gram"
     ),
     Parameter(
         "shrink",
@@ -185,7 +185,7 @@ COORDINATE_DESCENT_METHODS = (
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,
-        version=9,  # steps in the weights that are not zero follow cycles that need many more; sums as they are written
+        version=10,  # a set without room for the columns that matter is left; before: sums as they are written
         proves_with=by_working_sets,
         columns=True,
         keeps_rows=True,

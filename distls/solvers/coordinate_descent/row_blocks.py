@@ -46,7 +46,7 @@ Places = NDArray[np.int64]
 
 _NO_PLACES = np.empty(0, np.int64)
 # A Gram's part of active_mib: it is a lane's result, of which a worker holds several while it merges.
-_SHARE_OF_GRAM = 8
+_SHARE_OF_GRAM = 32
 _STEPS, _DECREASE, _HALVINGS = 50, 1e-3, 12  # of Newton's method, and of the search along a step
 # The objective's decrease, as a part of the gap, below which a step brings next to nothing.
 _WORTH = 1e-3

@@ -39,6 +39,8 @@ _FIRST = 256
 # The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the
 # columns are new, the more of the gap is that of the columns themselves.
 _SHARE, _LEAST_SHARE = 0.1, 1e-6
+# The decrease of a round, as a part of the gap, below which it has brought nothing.
+_STALLED = 1e-3
 
 
 class WorkingSetRound:
@@ -131,14 +133,18 @@ class WorkingSetRound:
         # Zero is a bound too: no loss is negative. Every bound holds for all weights.
         bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
         gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
+        # Columns that matter have found no memory, and those that have are solved: sweeps have to go on.
+        stalls = found.left_out > 0 and state.size > 0 and state.objective - value < _STALLED * state.gap
+        sweeps = found.held < 0 or stalls
         return replace(
             state,
-            size=0 if found.held < 0 else size,
+            size=0 if sweeps else size,
             held=max(found.held, 0),
             objective=value,
             bound=bound,
             gap=gap,
-            ratio=gap / value if value > 0.0 else 0.0,
+            # That of sweeps is another: of violations, to the first of them.
+            ratio=math.inf if sweeps else gap / value if value > 0.0 else 0.0,
         )
 
     @staticmethod

@@ -14,11 +14,11 @@ _ROUNDING = 1e-6
 
 
 @kernel
-def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
+def newton_cycle(x, order, w, t, h, total, penalty, alpha, rho, curvatures):
     """Descend once on the model plus the penalty, column by column; return the largest move and that of the intercept.
 
     Moves of a column are times its curvature. An intercept that is optimal at the start stays so: its moves are equal
-    for all rows, and kept apart from their slopes.
+    for all rows, and kept apart from those of the rows.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
     order : int64 (m,)
         Of the columns.
     w : float64 (m, 1), changed in place
-    s : float64 (n_rows,)
-        The model's slopes of the rows but for the intercept's moves, changed in place.
+    t : float64 (n_rows,)
+        The model's slopes of the rows over h, but for the intercept's moves, changed in place: by what scores change.
     h : float32 (n_rows,)
         Second derivatives of the rows.
     total : float
@@ -38,7 +38,7 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
     """
     largest, shift, target, new = 0.0, 0.0, np.zeros(1), np.zeros(1)
     for j in order:
-        slope, square, mean = _sums_of(x, j, s, h)
+        slope, square, mean = _sums_of(x, j, t, h)
         curvatures[j] = curvature = max(square - mean * mean / total, _ROUNDING * square)
         if not 0.0 < curvature < np.inf:
             continue
@@ -49,48 +49,47 @@ def newton_cycle(x, order, w, s, h, total, penalty, alpha, rho, curvatures):
             largest = max(largest, curvature * abs(d))
             w[j, 0] = new[0]
             shift -= mean / total * d
-            _move(x, j, d, s, h)
+            _move(x, j, d, t)
     return largest, shift
 
 
 @helper
-def _move(x, j, d, s, h):
-    """Change the slopes as weight j changes by d."""
+def _move(x, j, d, t):
+    """Change the scores as weight j changes by d."""
     first, end = places(x, j)
     for p in range(first, end):
-        i = column_of(x, p)
-        s[i] += np.float64(value_of(x, j, p)) * d * np.float64(h[i])
+        t[column_of(x, p)] += np.float64(value_of(x, j, p)) * d
 
 
-def _sums_of(x, j, s, h):
-    """Return ``sum_i x_ij s_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
+def _sums_of(x, j, t, h):
+    """Return ``sum_i h_i x_ij t_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
 
 
 @overload(_sums_of, inline="always")
-def _sums_overload(x, j, s, h):
+def _sums_overload(x, j, t, h):
     if is_csr(x):
-        return lambda x, j, s, h: _in_order(x, j, s, h)
-    return lambda x, j, s, h: _in_vectors(x.values[j], s, h)
+        return lambda x, j, t, h: _in_order(x, j, t, h)
+    return lambda x, j, t, h: _in_vectors(x.values[j], t, h)
 
 
 @helper
-def _in_order(x, j, s, h):
+def _in_order(x, j, t, h):
     slope, square, mean = 0.0, 0.0, 0.0
     first, end = places(x, j)
     for p in range(first, end):
         i, value = column_of(x, p), np.float64(value_of(x, j, p))
         bent = value * np.float64(h[i])
-        slope += value * s[i]
+        slope += bent * t[i]
         square += value * bent
         mean += bent
     return slope, square, mean
 
 
 @helper
-def _in_vectors(values, s, h):
+def _in_vectors(values, t, h):
     slope, square, mean = splat(0.0), splat(0.0), splat(0.0)
-    for i in range(0, len(s), F64_PER_VECTOR):
+    for i in range(0, len(t), F64_PER_VECTOR):
         value = load(values, i, 0.0)
         bent = value * load(h, i, 0.0)
-        slope, square, mean = fused(value, load(s, i, 0.0), slope), fused(value, bent, square), mean + bent
+        slope, square, mean = fused(bent, load(t, i, 0.0), slope), fused(value, bent, square), mean + bent
     return sum_of_lanes(slope), sum_of_lanes(square), sum_of_lanes(mean)

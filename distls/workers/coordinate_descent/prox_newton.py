@@ -181,22 +181,21 @@ class ProxNewton:
         if not largest > 0.0:
             return None
         np.maximum(h, _FLOOR * largest, out=h)
-        old, slopes = columns.w.copy(), columns.slopes.copy()
+        old, scaled = columns.w.copy(), columns.slopes / h
         total = float(h.sum(dtype=np.float64)) if self._ones else math.inf
         # The intercept moves to its optimum for the model first, where it stays.
-        first = np.float64(-slopes.sum() / total)  # of that type, or NumPy would multiply in float32
-        slopes += h * first
+        first = -float(columns.slopes.sum()) / total
+        scaled += first
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
         with task.ledger.in_kernels():
             x, w = columns.x, columns.w
-            given = w, slopes.ravel(), h.ravel(), total, penalty, step.alpha, step.rho, self._curvatures
+            given = w, scaled.ravel(), h.ravel(), total, penalty, step.alpha, step.rho, self._curvatures
             move, later = newton_cycle(x, order, *given)
-        slopes -= columns.slopes
-        slopes /= h
-        slopes += later
         # Scores have moved by what slopes have, over the second derivatives.
-        w, slope = columns.w.copy(), float(np.vdot(columns.slopes, slopes))
-        found = self._searched(before, old, w, np.full(1, first + later), slopes, slope)
+        scaled -= columns.slopes / h
+        scaled += later
+        w, slope = columns.w.copy(), float(np.vdot(columns.slopes, scaled))
+        found = self._searched(before, old, w, np.full(1, first + later), scaled, slope)
         return None if found is None else (found, float(move))
 
     def _leapt(self, value: float, spent: list[float]) -> float:

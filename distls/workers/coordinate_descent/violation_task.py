@@ -62,6 +62,7 @@ class Violations:
     violation: float = 0.0  # sum over the columns, and the largest
     largest: float = 0.0
     held: int = 0  # columns that are kept; -1 where those with weights alone are too many
+    left_out: int = 0  # columns that would have been kept, had there been memory
     ledger: Ledger = field(default_factory=Ledger)
 
     @property
@@ -199,6 +200,7 @@ class ViolationTask(OnAllScores):
         order = self._best(ranks)
         fits = np.zeros(len(ranks), bool)
         fits[order] = self._fits(sizes[order])
+        self.total.left_out += len(order) - int(fits.sum())
         # Without its columns with weights, or without any, a descent would lead nowhere.
         if not fits[np.isinf(ranks)].all() or len(ranks) > int(fits.sum()) == 0:
             self.total.held = -1

@@ -39,19 +39,19 @@ def test_a_cycle_is_that_of_numpy(layout, intercept):
     s, w, order = rng.standard_normal(N), 0.1 * rng.standard_normal(M), rng.permutation(M)
     if intercept:
         s -= h.astype(float) * (s.sum() / h.sum(dtype=float))
-    own_w, own_s = w[:, None].copy(), s.copy()
+    own_w, own_t = w[:, None].copy(), s / h
     rows = sp.csr_array(x)
     sparse = CsrRows(rows.indptr.astype(np.int64), rows.indices.astype(np.uint32), rows.data)
     total = float(h.sum(dtype=float)) if intercept else np.inf
     curvatures = np.ones(M)
     largest, shift = newton_cycle(
-        DenseRows(x) if layout == "dense" else sparse, order, own_w, own_s, h, total,
+        DenseRows(x) if layout == "dense" else sparse, order, own_w, own_t, h, total,
         kernel_argument(penalty_named("l1")), ALPHA, 0.0, curvatures,
     )  # fmt: skip
     expected = cycle_in_numpy(x.astype(float), order, w, s, h.astype(float), intercept)
     assert largest == pytest.approx(expected, rel=1e-9)
     assert own_w[:, 0] == pytest.approx(w, rel=1e-9, abs=1e-12)
-    assert own_s + h.astype(float) * shift == pytest.approx(s, rel=1e-9, abs=1e-9)
+    assert h * (own_t + shift) == pytest.approx(s, rel=1e-9, abs=1e-9)
     assert np.count_nonzero(w) not in (0, M)
     centred = x - (x @ h / h.sum() if intercept else np.zeros(M))[:, None]
     assert curvatures == pytest.approx(np.square(centred) @ h, rel=1e-4, abs=1e-6)

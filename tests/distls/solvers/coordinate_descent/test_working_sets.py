@@ -151,7 +151,21 @@ def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     monkeypatch.setattr(ViolationTask, "_fits", lambda self, sizes: np.zeros(len(sizes), bool))
     left = fit("bcd", small, params=params, passes=20)
     assert left.model.sha256 == sweeps
-    assert [note for note in left.record["notes"] if "active_mib=128" in note]
+    assert [note for note in left.record["notes"] if "active_mib=512" in note]
+
+
+def test_columns_that_find_no_room_are_reached_by_sweeps(tmp_path):
+    """The columns with weights fill the memory, and others matter: rounds that change nothing would never end."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((10_000, 60)).astype(np.float32)
+    y = (x[:, :40].sum(axis=1) + rng.standard_normal(len(x)) > 0.0).astype(int)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=400_000)
+    params = {"loss": "log", "alpha": 1e-3, "lanes": 1}
+    roomy = fit("bcd", dataset, params=params, rtol=1e-6)
+    tight = fit("bcd", dataset, params={**params, "active_mib": 1, "tau": 1e-4})
+    assert [note for note in tight.record["notes"] if "active_mib=1:" in note]
+    assert tight.status == "CONVERGED"
+    assert tight.record["objective"] == pytest.approx(roomy.record["objective"], rel=1e-5)
 
 
 @pytest.mark.slow
