@@ -132,7 +132,7 @@ def test_everything_predicts_with_them(model, held, rows, tmp_path):
 def test_the_command_and_the_option_of_fit(held, rows, tmp_path):
     write_targets(tmp_path / "train", rows[0][:150], rows[1][:150], "multilabel")
     asked = ["--calibrate", str(held.path), "--executor", "serial"]
-    done = printed("fit", "sgd", tmp_path / "train", tmp_path / "run", *asked)
+    done = printed("fit", "gls", tmp_path / "train", tmp_path / "run", "-p", "link=logit", *asked)
     assert "thresholds of labels (micro-f1) fitted to 300 held-out rows, on which now F1 " in done
     again = printed("calibrate", tmp_path / "run", held.path, "--calibration", "macro-f1")
     now, before = again.splitlines()

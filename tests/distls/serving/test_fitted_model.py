@@ -150,7 +150,7 @@ def test_sparse_rows_and_rare_columns(tmp_path):
     x = sp.random_array((300, 50), density=0.1, format="csr", rng=rng, dtype=np.float32)
     y = np.asarray(x.sum(axis=1)).ravel() * 3 // 1
     distls.ingest(x, tmp_path / "train", y=y, min_count=25, transform="log1p,idf,l2norm", shuffle=False)
-    distls.fit("sgd", tmp_path / "train", tmp_path / "run", params={"loss": "hinge"}, passes=2)
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"loss": "hinge"}, passes=2)
     model = distls.load_model(tmp_path / "run")
     assert 0 < model.n_features < model.n_features_in_ == 50
     scores = written(tmp_path, "train", "scores.zarr", top=len(model.classes))["score"]
