@@ -408,7 +408,10 @@ def test_files_that_do_not_go_together(tmp_path):
     [
         (["x", "z", "label"], {}),
         (["x", "city", "z", "label"], {"id_column": "z"}),
-        (["city", "x", "text", "z", "label"], {"kind": ["text=text"], "weight_column": "z"}),
+        (
+            ["city", "x", "text", "z", "label"],
+            {"kind": ["text=text"], "weight_column": "z", "n_features": 64},
+        ),
         (["text", "x", "label"], {"text_column": "text", "n_features": 64}),
     ],
 )
