@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, raised, write_dataset
 from sklearn.metrics import f1_score
 from target_helpers import made_model, rows_with_labels, write_targets
 
@@ -154,9 +154,7 @@ def test_probabilities_stay_those_of_the_loss(model, held, tmp_path):
 
 
 def test_what_is_refused(model, held, tmp_path):
-    with pytest.raises(ParameterError) as caught:
-        calibrate(model, held, "platt")
-    assert str(caught.value) == (
+    assert raised(ParameterError, calibrate, model, held, "platt") == (
         "calibration platt: expected one of micro-f1, macro-f1 for the model, which predicts sets of labels"
     )
     with pytest.raises(MismatchError, match="is what the model was trained on"):

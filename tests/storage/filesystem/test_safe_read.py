@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import StorePath
@@ -38,10 +39,7 @@ def folder(tmp_path):
 
 
 def refusal(function, *arguments):
-    with pytest.raises(FormatError) as caught:
-        function(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return raised(FormatError, function, *arguments)
 
 
 # -- links and things that are no files ------------------------------------------------------------------
@@ -224,9 +222,7 @@ def test_json_bombs(tmp_path, kind, form):
      '{"a": {"b": "\\ud800"}}', '{"a": "\\udcff", "n": "1"}', '{"a": "\\udcff", "b": NaN}'],
 )  # fmt: skip
 def test_documents_of_other_types(text):
-    with pytest.raises(ValueError) as caught:
-        parse_json(text.encode(), Document)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in raised(ValueError, parse_json, text.encode(), Document)
 
 
 @pytest.mark.parametrize("escape", ["", "\\udcff"], ids=["plain", "no UTF-8"])
