@@ -4,8 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import raised
-from ingest_helpers import refusal
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
@@ -242,8 +240,9 @@ MISSING = "" + MISSING_VALUE
 )  # fmt: skip
 def test_refused_columns(tmp_path, columns, message):
     write(tmp_path / "a.parquet", {**ROWS, **columns})
-    said = raised(BadInputError, ingest, tmp_path / "a.parquet", tmp_path / "d", label_column="y")
-    assert said == message.format(a=tmp_path / "a.parquet")
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
+    assert str(caught.value) == message.format(a=tmp_path / "a.parquet")
     assert not (tmp_path / "d").exists()
 
 
@@ -251,9 +250,10 @@ def test_of_several_files_the_one_with_an_index_out_of_range_is_named(tmp_path):
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, {"indices": [[0], [1]], "values": [[1.0], [2.0]], "y": [0, 1]})
     write(b, {"indices": [[0], [], [1, 2**32]], "values": [[1.0], [], [2.0, 3.0]], "y": [0, 1, 0]}, group=2)
-    said = raised(BadInputError, ingest, [a, b], tmp_path / "d", label_column="y")
+    with pytest.raises(BadInputError) as caught:
+        ingest([a, b], tmp_path / "d", label_column="y")
     rule = f"an index must be a whole number from 0 to {2**32 - 1}"
-    assert said == f'{b}, row 2: column "indices": {2**32}: {rule}'
+    assert str(caught.value) == f'{b}, row 2: column "indices": {2**32}: {rule}'
 
 
 def test_refused_rows_are_skipped_and_counted(tmp_path):
@@ -277,8 +277,9 @@ def test_checksums_of_pages_are_verified(tmp_path):
     content = path.read_bytes()
     value = content.index(np.float64(77.0).tobytes())
     path.write_bytes(content[: value + 3] + b"\x01" + content[value + 4 :])
-    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
-    assert said.startswith(f"{path}: not a readable parquet file (")
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
     assert not (tmp_path / "d").exists()
 
 
@@ -288,8 +289,9 @@ def test_a_damaged_list_column_is_refused_before_it_is_surveyed(tmp_path):
     pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * 8 + content[12:])  # the header of the first page
-    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
-    assert said.startswith(f"{path}: not a readable parquet file (")
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
     assert not (tmp_path / "d").exists()
 
 
@@ -297,44 +299,48 @@ def test_a_damaged_name_of_a_column_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"number": [1.0, 2.0], "y": [0, 1]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"number", b"num\xffer"))
-    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
-    assert said.startswith(f"{path}: not a readable parquet file (")
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
 
 
 def test_refused_files_and_options(tmp_path, monkeypatch):
-    def refused(kind, *sources, **options):
-        return refusal(kind, list(sources), tmp_path / "d", **{"label_column": "y", **options})
+    def refusal(kind, *sources, **options):
+        with pytest.raises(kind) as caught:
+            ingest(list(sources), tmp_path / "d", **{"label_column": "y", **options})
+        assert not (tmp_path / "d").exists()
+        return str(caught.value)
 
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, ROWS)
     write(b, {"n": ["1", "2"], "y": [0, 1]})
     assert (
-        refused(BadInputError, a, b)
+        refusal(BadInputError, a, b)
         == f'{b}: its columns are not those of {a}: "n" is of kind text, not number'
     )
-    assert refused(ParameterError, a, list_columns="n,v") == (
+    assert refusal(ParameterError, a, list_columns="n,v") == (
         f'list_columns: {a} has no column "n" of lists of numbers'
     )
-    assert refused(ParameterError, a, n_features=9) == (
+    assert refusal(ParameterError, a, n_features=9) == (
         "n_features is for sparse rows; there are no two columns of lists, indices and values"
     )
-    assert refused(BadInputError, a, label_column=None) == (
+    assert refusal(BadInputError, a, label_column=None) == (
         f'{a}: name the column of labels with --label-column (or ingest --unlabelled); there are "n", "y"'
     )
     ingest(a, tmp_path / "train", label_column="y")
-    assert refused(MismatchError, b, like=tmp_path / "train") == (
+    assert refusal(MismatchError, b, like=tmp_path / "train") == (
         f'{b}: column "n" is of kind text, but that of {tmp_path}/train of kind number'
     )
     monkeypatch.setattr(distls.ingestion.survey, "MOST_GUESSED", 1)
-    assert refused(BadInputError, b) == (
+    assert refusal(BadInputError, b) == (
         'column "n" has more than 1 values: if it holds documents, read them with --text-column "n"; else take its '
         'values as categories with --categorical "n", or leave it out with --ignore-columns "n"'
     )
     b.write_bytes(a.read_bytes()[:-9])
-    assert refused(BadInputError, b).startswith(f"{b}: not a readable parquet file (")
+    assert refusal(BadInputError, b).startswith(f"{b}: not a readable parquet file (")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert (
-        refused(BadInputError, a)
+        refusal(BadInputError, a)
         == f"{a}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
     )
 
@@ -343,8 +349,9 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
 def test_text_that_is_not_utf8_is_refused(tmp_path, column):
     columns = {**ROWS, column: pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)}
     write(tmp_path / "a.parquet", columns)
-    said = raised(BadInputError, ingest, tmp_path / "a.parquet", tmp_path / "d", label_column="y")
-    assert said == f'{tmp_path}/a.parquet: column "{column}" is not UTF-8 text'
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
+    assert str(caught.value) == f'{tmp_path}/a.parquet: column "{column}" is not UTF-8 text'
 
 
 @pytest.mark.parametrize("asked", [{"categorical": ["kind"]}, {"label_column": "kind"}])
@@ -365,5 +372,6 @@ def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
             yield batch.set_column(at, "kind", codes)
 
     monkeypatch.setattr(table_records, "parquet_batches", damaged)
-    said = raised(BadInputError, ingest, path, tmp_path / "d", **{"label_column": "y", **asked})
-    assert said == f"{path}: not a readable parquet file (Index 1 out of bounds)"
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", **{"label_column": "y", **asked})
+    assert str(caught.value) == f"{path}: not a readable parquet file (Index 1 out of bounds)"

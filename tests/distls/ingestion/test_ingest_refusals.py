@@ -6,8 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import raised
-from ingest_helpers import file_bytes, make_text, refusal, small_ranges  # noqa: F401
+from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 from scipy.sparse import csr_array
 
 import distls.ingestion.request.source_plan
@@ -32,8 +31,9 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
     message = f'{tmp_path}/a.svm:78: "3:1": index 3 comes after index 5; indices must increase within a row'
     for size in (50, 700, 10**6):
         monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
-        said = raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
-        assert said == message
+        with pytest.raises(BadInputError) as caught:
+            ingest(tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
+        assert str(caught.value) == message
         assert not (tmp_path / "d").exists()
     report = ingest(tmp_path / "a.svm", tmp_path / "d", on_error="skip")
     assert (report.rows, report.skipped, report.skipped_lines) == (119, 1, (message,))
@@ -45,9 +45,10 @@ def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
     lines[211] = "1 5:x"
     lines[250] = "y 5:1"
     (tmp_path / "a.svm.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    said = raised(BadInputError, ingest, tmp_path / "a.svm.gz", tmp_path / "d")
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm.gz", tmp_path / "d")
     first = f'{tmp_path}/a.svm.gz:212: "5:x": a value must be a decimal number'
-    assert said == (
+    assert str(caught.value) == (
         f"{first}; 2 of 300 lines read are refused: a value must be a decimal number (1, from "
         f"{tmp_path}/a.svm.gz:212), a label must be a decimal number (1, from {tmp_path}/a.svm.gz:251)"
     )
@@ -61,8 +62,9 @@ def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_p
     monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "MAX_LINE", 5000)
     monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "_READ_BYTES", 100)
     (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
-    said = raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d")
-    assert said == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d")
+    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
 
 
 FIRST_LINES = {
@@ -135,8 +137,9 @@ def test_columns_that_metadata_cannot_name_are_refused():
 )  # fmt: skip
 def test_refused_text(tmp_path, text, options, message):
     (tmp_path / "a.svm").write_text(text)
-    said = raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", **options)
-    assert said == message.format(a=tmp_path / "a.svm")
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
+    assert str(caught.value) == message.format(a=tmp_path / "a.svm")
     assert not (tmp_path / "d").exists()
 
 
@@ -151,47 +154,50 @@ def test_a_folder_of_pictures_is_told_what_to_do(tmp_path):
 
 
 def test_refused_sources(tmp_path):
-    def refused(source, **options):
-        return refusal(BadInputError, source, tmp_path / "d", **options)
+    def refusal(source, **options):
+        with pytest.raises(BadInputError) as caught:
+            ingest(source, tmp_path / "d", **options)
+        assert not (tmp_path / "d").exists()
+        return str(caught.value)
 
     (tmp_path / "a.dat").write_text("1,2,3\n4,5\n")
-    assert refused(tmp_path / "a.dat") == (
+    assert refusal(tmp_path / "a.dat") == (
         f'{tmp_path}/a.dat: not recognised by its name or its start ("1,2,3"); '
         f"name its format, one of {', '.join(format_names())}"
     )
-    assert refused(tmp_path / "none.svm") == f"{tmp_path}/none.svm: no such file"
-    assert refused(tmp_path) == f"{tmp_path}: a folder; name the files in it"
+    assert refusal(tmp_path / "none.svm") == f"{tmp_path}/none.svm: no such file"
+    assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
     whole = gzip.compress(make_text().encode())
     (tmp_path / "cut.svm.gz").write_bytes(whole[: len(whole) // 2])
-    assert refused(tmp_path / "cut.svm.gz", format="svmlight").startswith(
+    assert refusal(tmp_path / "cut.svm.gz", format="svmlight").startswith(
         f"{tmp_path}/cut.svm.gz: damaged or cut short gzip file ("
     )
     np.save(tmp_path / "x.npy", np.array([[1.0, 2], [np.nan, 1], [3, 4]]))
     np.save(tmp_path / "y.npy", np.array([0, 1, 0]))
     np.save(tmp_path / "short.npy", np.array([0, 1]))
-    assert refused(tmp_path / "x.npy", labels=tmp_path / "y.npy") == (
+    assert refusal(tmp_path / "x.npy", labels=tmp_path / "y.npy") == (
         f"{tmp_path}/x.npy, row 1: a value is not finite in float32"
     )
     assert (
-        refused(tmp_path / "x.npy", labels=tmp_path / "short.npy")
+        refusal(tmp_path / "x.npy", labels=tmp_path / "short.npy")
         == f"{tmp_path}/short.npy: 2 labels for 3 rows"
     )
     assert (
-        refused(tmp_path / "x.npy")
+        refusal(tmp_path / "x.npy")
         == f"{tmp_path}/x.npy: no labels; give their file with --labels, or ingest --unlabelled"
     )
-    assert refused(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
-    assert refused(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
-    assert refused(np.ones((2, 2)), y=[0, 1], n_features=3) == (
+    assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
+    assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
+    assert refusal(np.ones((2, 2)), y=[0, 1], n_features=3) == (
         "X: 2 columns of dense rows, which n_features=3 does not widen"
     )
-    assert refused(np.ones((2, 2)), y=[0]) == "y: shape (1,) does not go with the 2 rows of X"
+    assert refusal(np.ones((2, 2)), y=[0]) == "y: shape (1,) does not go with the 2 rows of X"
     assert (
-        refused(np.array([["a"]]), y=[0])
+        refusal(np.array([["a"]]), y=[0])
         == "X: an array of shape (1, 1) and type <U1; rows of real numbers are needed"
     )
     assert (
-        refused(-np.ones((2, 1)), y=[0, 1], transform="log1p")
+        refusal(-np.ones((2, 1)), y=[0, 1], transform="log1p")
         == "X, row 0: log1p of -1; values must be above -1"
     )
     report = ingest(
@@ -228,7 +234,9 @@ def test_refused_sources(tmp_path):
 )
 def test_refused_options(tmp_path, options, message):
     (tmp_path / "a.svm").write_text(make_text(20))
-    assert raised(ParameterError, ingest, tmp_path / "a.svm", tmp_path / "d", **options) == message
+    with pytest.raises(ParameterError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
+    assert str(caught.value) == message
     assert not (tmp_path / "d").exists()
 
 
@@ -245,8 +253,9 @@ def test_refused_options(tmp_path, options, message):
 def test_values_whose_squares_are_beyond_float64(tmp_path, transform, message):
     x, y = np.array([[1e300, 0], [-1e300, 1.0]]), np.array([0, 1])
     for rows in (x, csr_array(x)):
-        said = raised(BadInputError, ingest, rows, tmp_path / "d", y=y, dtype="float64", transform=transform)
-        assert said == message.format(d=tmp_path / "d")
+        with pytest.raises(BadInputError) as caught:
+            ingest(rows, tmp_path / "d", y=y, dtype="float64", transform=transform)
+        assert str(caught.value) == message.format(d=tmp_path / "d")
         ingest(rows, tmp_path / "scaled", y=y, dtype="float64", transform=f"scale=1e+300,{transform}")
         shutil.rmtree(tmp_path / "scaled")
 
@@ -255,8 +264,9 @@ def test_an_existing_folder_is_not_touched(tmp_path):
     (tmp_path / "a.svm").write_text(make_text(20))
     ingest(tmp_path / "a.svm", tmp_path / "d")
     before = file_bytes(tmp_path / "d")
-    said = raised(StorageError, ingest, tmp_path / "a.svm", tmp_path / "d")
-    assert said == f"{tmp_path}/d: exists already; remove it or choose another name"
+    with pytest.raises(StorageError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d")
+    assert str(caught.value) == f"{tmp_path}/d: exists already; remove it or choose another name"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     with pytest.raises(StorageError):
