@@ -60,6 +60,14 @@ def printed(*arguments: object) -> str:
     return ended.out
 
 
+def raised(error: type[Exception], call: Callable[..., Any], *given: Any, **options: Any) -> str:
+    """Return the message, which has one line, of the error of this type that a call raises."""
+    with pytest.raises(error) as caught:
+        call(*given, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 class Exploit:
     """Makes a file when it is unpickled."""
 

@@ -75,8 +75,7 @@ class Walk:
 
 def walk(folder: Path) -> Walk:
     """Return the walk of the alpha of `mcid`, fitted in this process."""
-    x, y = labelled_rows(300, 20, 3)
-    write_dataset(folder / "train", x, y)
+    write_dataset(folder / "train", *labelled_rows(300, 20, 3))
     words = [
         "fit",
         "mcid",

@@ -131,10 +131,20 @@ MODULES = _modules()
 
 
 @functools.cache
+def _read(path):
+    """Return what a module imports and the private names that it takes from others."""
+    nodes = [*ast.walk(ast.parse(path.read_bytes()))]
+    return _imported(nodes, path), _private_reads(nodes)
+
+
 def _imports(path):
     """Return the full names that a module imports, wherever in it; ``from a import b`` as ``a.b``."""
+    return _read(path)[0]
+
+
+def _imported(nodes, path):
     names = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -245,10 +255,10 @@ def _is_private(name):
     return name.startswith("_") and not name.startswith("__") and name not in _OF_NAMED_TUPLES
 
 
-def _private_reads(tree):
+def _private_reads(nodes):
     """Return the private names that a module takes from others: imported, or attributes that it does not define."""
     own, read = set(), set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             own.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -257,7 +267,11 @@ def _private_reads(tree):
             own.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             own.add(node.attr)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "super()"):
+        elif (
+            isinstance(node, ast.Attribute)
+            and _is_private(node.attr)
+            and (ast.unparse(node.value) not in ("self", "cls", "super()"))
+        ):
             read.add(node.attr)
     return {name for name in read - own if _is_private(name)}
 
@@ -273,15 +287,11 @@ def _private_reads(tree):
     ],
 )
 def test_private_reads_are_found(text, expected):
-    assert _private_reads(ast.parse(text)) == expected
+    assert _private_reads(ast.walk(ast.parse(text))) == expected
 
 
 def test_no_private_name_is_read_from_outside_its_module():
-    found = {
-        (path, name)
-        for path, file in MODULES.items()
-        for name in _private_reads(ast.parse(file.read_bytes()))
-    }
+    found = {(path, name) for path, file in MODULES.items() for name in _read(file)[1]}
     assert found == PRIVATE_OF_LIBRARIES
 
 

@@ -15,6 +15,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import raised
 
 import distls
 from distls.long_calls import Bar, long_call
@@ -146,13 +147,9 @@ def test_no_progress_is_none_of_calls_within_a_call_either(cell):
 )
 def test_what_workers_and_progress_cannot_be(data, given, message):
     for call in (lambda: distls.fit("mcid", data, **given), lambda: distls.resume("nothing", **given)):
-        with pytest.raises(ParameterError) as refused:
-            call()
-        assert str(refused.value) == message
+        assert raised(ParameterError, call) == message
     if "progress" not in given:
-        with pytest.raises(ParameterError) as refused:
-            distls.plan("mcid", data, probe=False, **given)
-        assert str(refused.value) == message
+        assert raised(ParameterError, distls.plan, "mcid", data, probe=False, **given) == message
 
 
 def test_a_scheduler_is_reached_by_a_client(data):

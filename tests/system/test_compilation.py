@@ -70,8 +70,7 @@ def test_who_compiles_has_the_bits_of_who_loads(tmp_path, update):
 def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
     """Fault: Damaged kernels of every process | before a fit with two workers | one note of each process; they are
     compiled again | bits"""
-    x, y = labelled_rows(300, 20, 3)
-    write_dataset(tmp_path / "data", x, y)
+    write_dataset(tmp_path / "data", *labelled_rows(300, 20, 3))
     cache = tmp_path / "cache"
 
     def fitted(run, *options):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fault_helpers import disk
-from helpers import distls, labelled_rows, write_dataset
+from helpers import distls, labelled_rows, raised, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.storage.dataset.dataset import open_dataset
@@ -43,8 +43,7 @@ def files_of_at_most(size):
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
     """A wide data set: a model of it uses 14,252 of 30,000 features and stores 334 KiB."""
-    x, y = labelled_rows(1500, WIDE, 4)
-    return write_dataset(tmp_path_factory.mktemp("train") / "d", x, y).path
+    return write_dataset(tmp_path_factory.mktemp("train") / "d", *labelled_rows(1500, WIDE, 4)).path
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +151,9 @@ def test_a_run_that_cannot_even_start_says_where(disk, train):
 def test_text_that_does_not_fit_is_one_line(disk, train):
     """The demonstration writes some."""
     disk.fill(20 * KIB)
-    with pytest.raises(StorageError) as caught:
-        export_text(train, disk.path / "d.svm")
+    said = raised(StorageError, export_text, train, disk.path / "d.svm")
     remedy = "remove it, make room and write it again"
-    assert str(caught.value) == f"cannot write {disk.path}/d.svm: {FULL}; {remedy}"
+    assert said == f"cannot write {disk.path}/d.svm: {FULL}; {remedy}"
 
 
 @pytest.mark.fast_cases("csv")

@@ -10,8 +10,7 @@ from helpers import SECONDS, labelled_rows, write_dataset
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    x, y = labelled_rows(300, 40, 3)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", *labelled_rows(300, 40, 3)).path
 
 
 def _fit(data, run, limit=":", options=("--workers", "2"), **environment):

@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
-from helpers import Ended, distls, labelled_rows, write_dataset
+from helpers import Ended, distls, labelled_rows, raised, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, forget_clients, object_store
 
 from distls.estimators.stochastic import MCIDClassifier
@@ -52,8 +52,7 @@ def faults(broken):
 @pytest.fixture(scope="module")
 def text(broken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    x, y = labelled_rows(ROWS, 2000, 4)
-    write_dataset(folder / "d", x, y, partition_rows=ROWS)
+    write_dataset(folder / "d", *labelled_rows(ROWS, 2000, 4), partition_rows=ROWS)
     export_text(folder / "d", folder / "d.svm")
     return folder / "d.svm"
 
@@ -280,10 +279,9 @@ def test_a_changed_object_is_refused(faults, text):
         chunk.write_parts(written)
         if not written:
             chunk.unlink()
-        with pytest.raises(CorruptDataError) as refused:
-            changed.read(1)
+        said = raised(CorruptDataError, changed.read, 1)
         where = f"{BUCKET}/changed: partition 1, array indices"
-        assert str(refused.value) == f"{where}: {why}; ingest the data set again"
+        assert said == f"{where}: {why}; ingest the data set again"
 
 
 # -- one line --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from distls.workers.ingestion.formats.table_columns import (
 from distls.workers.ingestion.transforms import AUTO
 
 HASHED = 2**17  # features of hashed categories
-_DOCUMENTS = 2**18  # features of a column of documents
+DOCUMENTS = 2**18  # features of a column of documents
 _FEW = 20  # rows that are too few to tell that all values differ
 _MANY = 100  # rows in which whole numbers that all differ may be ids
 _SET_MARKS = ("|", ";", ",")
@@ -193,7 +193,7 @@ class FeatureMaker:
         if kind in ("number", "category"):
             return Feature(name, () if kind == "category" else None, transform=style)  # type: ignore[arg-type]
         if kind == "text":
-            width = self.options.n_features or _DOCUMENTS
+            width = self.options.n_features or DOCUMENTS
             return Feature(name, width=width, kind="text", words=self._words(), transform=style)  # type: ignore[arg-type]
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]

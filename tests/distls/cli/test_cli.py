@@ -353,7 +353,7 @@ def test_notes_on_rows_to_score_are_silenced(tmp_path, command):
     table.write_text("job,y\n" + "baker,1\nnurse,0\n" * 20)
     later.write_text("job,y\n" + "baker,1\nnurse,0\npilot,0\n" * 20)
     assert distls("ingest", table, tmp_path / "data", "--label-column", "y", "--quiet").code == 0
-    fit("sgd", tmp_path / "data", tmp_path / "run", params={"loss": "log"}, passes=1)
+    fit("gls", tmp_path / "data", tmp_path / "run", passes=1)
     words = (command, tmp_path / "run", later, *(["--labelled"] if command == "predict" else []))
     assert "not seen in training" in distls(*words).err
     assert distls(*words, "--quiet")[::2] == (0, "")

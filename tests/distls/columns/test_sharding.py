@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import examples
+from helpers import examples, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from ingest_helpers import file_bytes, make_text
@@ -386,9 +386,8 @@ def test_groups_that_were_changed_are_refused(many, tmp_path):
         content = bytearray(group.read_bytes())
         content[: good.nbytes] = wrong.astype("<i8").tobytes()
         group.write_bytes(content)
-        with pytest.raises(CorruptDataError) as caught:
-            add_columns(path, shard_size=900)
-        assert str(caught.value) == (f"{path}/.columns: damaged; remove it and run `distls columns {path}`")
+        said = raised(CorruptDataError, add_columns, path, shard_size=900)
+        assert said == (f"{path}/.columns: damaged; remove it and run `distls columns {path}`")
     SpillArea(path).remove()
     add_columns(path, shard_size=900)
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
@@ -401,9 +400,7 @@ def test_every_worker_must_see_the_shards(many, tmp_path):
     check_workers(SerialExecutor(), data, None, columns=data.columns)
     add_columns(path, shard_size=1000)
     check_workers(SerialExecutor(), data, None)
-    with pytest.raises(WorkerError) as caught:
-        check_workers(SerialExecutor(), data, None, columns=data.columns)
-    assert str(caught.value) == (
+    assert raised(WorkerError, check_workers, SerialExecutor(), data, None, columns=data.columns) == (
         f"worker this process: {path}: the job expects column shards with digest {data.columns.digest[:12]}, there "
         f"are those with digest {open_dataset(path).columns.digest[:12]}; they were replaced or removed, or this "
         "worker sees another file system"
@@ -464,10 +461,9 @@ def test_a_column_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monke
     monkeypatch.setattr(distls.columns.sharding, "BASE_BYTES", 0)
     x = sp.csr_matrix(np.ones((20_000, 1), np.float32))
     ingest(x, tmp_path / "d", y=np.arange(20_000) % 2, partition_size=4000)
-    with pytest.raises(MemoryPlanError) as caught:
-        add_columns(tmp_path / "d", shard_size=1000, memory=MemoryBudget(100_000))
-    assert "for a column shard of 117 KiB" in str(caught.value)
-    assert str(caught.value).endswith("MiB, or give a smaller --shard-size")
+    said = raised(MemoryPlanError, add_columns, tmp_path / "d", shard_size=1000, memory=MemoryBudget(100_000))
+    assert "for a column shard of 117 KiB" in said
+    assert said.endswith("MiB, or give a smaller --shard-size")
     # what was read is kept
     assert (tmp_path / "d" / ".columns" / "groups" / "00000000.bin").exists()
     add_columns(tmp_path / "d", shard_size=1000, memory=MemoryBudget(MIB))
@@ -492,9 +488,7 @@ def test_a_folder_that_cannot_be_written_is_named(many, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", "there")
 
     monkeypatch.setattr(SpillArea, "create", refuse)
-    with pytest.raises(StorageError) as caught:
-        add_columns(path)
-    assert str(caught.value) == (
+    assert raised(StorageError, add_columns, path) == (
         f"{path}: its column shards are incomplete: permission denied (there); run `distls columns {path}` to go on, "
         f"or remove {path}/.columns"
     )
@@ -525,9 +519,7 @@ def test_an_ingest_whose_columns_were_stopped_says_how_to_go_on(many, tmp_path, 
     monkeypatch.setattr("distls.columns.sharding.add_columns", dies)
     with pytest.raises(Killed):
         ingest(many / "a.svm", tmp_path / "d", columns=True)
-    with pytest.raises(StorageError) as caught:
-        ingest(many / "a.svm", tmp_path / "d", columns=True)
-    assert str(caught.value) == (
+    assert raised(StorageError, ingest, many / "a.svm", tmp_path / "d", columns=True) == (
         f"{tmp_path}/d: exists already, but for its column shards; run `distls columns {tmp_path}/d` to finish them"
     )
 

@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -218,9 +218,8 @@ def test_class_weights_are_of_the_callers_labels(made, rows):
 )
 def test_a_dataset_has_its_own_labels(made, tmp_path, rows):
     data = write_dataset(tmp_path / "d", *rows)
-    with pytest.raises(ParameterError) as refused:
-        clone(made).fit(data, rows[1])
-    assert str(refused.value) == "a data set has its own labels and weights; do not pass y or sample_weight"
+    said = raised(ParameterError, clone(made).fit, data, rows[1])
+    assert said == "a data set has its own labels and weights; do not pass y or sample_weight"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import NotFittedError
@@ -167,9 +167,7 @@ def test_pickled_and_back(rows):
     ],
 )
 def test_parameters_out_of_range(rows, options, message):
-    with pytest.raises(ParameterError) as caught:
-        MCIDClassifier(**options).fit(*rows)
-    assert str(caught.value) == message
+    assert raised(ParameterError, MCIDClassifier(**options).fit, *rows) == message
 
 
 def test_a_class_has_the_parameters_that_its_method_declares(monkeypatch):

@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 
 from distls.estimators.stochastic import MCIDClassifier, StochasticClassifier
 from distls.execution.serial import SerialExecutor
@@ -77,13 +78,11 @@ def test_what_is_refused():
     x, y = blobs()
     lazy = da.from_array(x, chunks=100)
     model = MCIDClassifier(passes=1, loss="hinge").fit(lazy, y)
-    with pytest.raises(ValueError) as caught:
-        model.predict(lazy[:, :3])
-    assert str(caught.value) == "X has 3 features, but MCIDClassifier is expecting 5 features as input."
+    said = raised(ValueError, model.predict, lazy[:, :3])
+    assert said == "X has 3 features, but MCIDClassifier is expecting 5 features as input."
     assert not hasattr(model, "predict_proba")
-    with pytest.raises(ValueError) as without:
-        MCIDClassifier().fit(lazy)
-    assert str(without.value) == "MCIDClassifier requires y to be passed, but the target y is None"
+    said = raised(ValueError, MCIDClassifier().fit, lazy)
+    assert said == "MCIDClassifier requires y to be passed, but the target y is None"
 
 
 def test_columns_of_dask_data_frames_have_names():

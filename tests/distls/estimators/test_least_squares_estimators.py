@@ -6,7 +6,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from helpers import labelled_rows
+from helpers import labelled_rows, raised
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -145,7 +145,5 @@ def test_a_warm_start_goes_on(rows):
     ],
 )
 def test_parameters_out_of_range(made, message, rows):
-    with pytest.raises(ParameterError) as caught:
-        made.fit(*rows)
-    assert str(caught.value) == message
+    assert raised(ParameterError, made.fit, *rows) == message
     assert not hasattr(made, "model_")

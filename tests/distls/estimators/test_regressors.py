@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
@@ -63,9 +63,7 @@ def test_datasets_and_dask_arrays(tmp_path, k):
 
 def test_what_is_refused(tmp_path):
     data = write_dataset(tmp_path / "classes", *labelled_rows(30, D, 2))
-    with pytest.raises(MismatchError) as caught:
-        GeneralizedLeastSquaresRegressor().fit(data)
-    assert str(caught.value) == (
+    assert raised(MismatchError, GeneralizedLeastSquaresRegressor().fit, data) == (
         f"{data.path} has class targets; a regressor needs continuous ones, as ingest makes them with "
         "--target continuous"
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, raised, write_dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
@@ -263,10 +263,8 @@ def test_forged_calibrations_are_refused(two, kind, arrays, tmp_path):
     attributes, stored = read_bundle(tmp_path / "m", "model")
     given = {f"calibration_{name}": array for name, array in arrays.items()}
     write_bundle(tmp_path / "m", "model", {**attributes, "calibration": {"kind": kind}}, {**stored, **given})
-    with pytest.raises(FormatError) as caught:
-        evaluate(tmp_path / "m", two.data)
-    assert str(caught.value).startswith(f"{tmp_path / 'm'}: ")
-    assert "\n" not in str(caught.value)
+    said = raised(FormatError, evaluate, tmp_path / "m", two.data)
+    assert said.startswith(f"{tmp_path / 'm'}: ")
 
 
 # ---------------------------------------------------------------- refused
@@ -274,10 +272,9 @@ def test_forged_calibrations_are_refused(two, kind, arrays, tmp_path):
 
 def test_numbers_are_refused(tmp_path):
     data = write_targets(tmp_path / "d", *rows_with_numbers(60, 5, 3), "continuous")
-    with pytest.raises(MismatchError) as caught:
-        calibrate(made_model(5, 3, "continuous"), data)
+    said = raised(MismatchError, calibrate, made_model(5, 3, "continuous"), data)
     only = "only models of classes or of sets of labels can be calibrated"
-    assert str(caught.value) == f"the model predicts numbers, which have no probabilities; {only}"
+    assert said == f"the model predicts numbers, which have no probabilities; {only}"
     with pytest.raises(MismatchError, match=only):
         fit("gls", data, tmp_path / "run", params={"link": "identity"}, calibrate=data)
     assert not (tmp_path / "run").exists()
@@ -287,9 +284,7 @@ def test_rows_that_lack_a_class_are_refused(four, tmp_path):
     x, y = noisy_rows(4, 200)
     few = write_dataset(tmp_path / "few", x[y < 2], y[y < 2], n_classes=4)
     for kind in ("vector", "platt"):
-        with pytest.raises(MismatchError) as caught:
-            calibrate(four.model, few, kind)
-        assert str(caught.value) == (
+        assert raised(MismatchError, calibrate, four.model, few, kind) == (
             f"{tmp_path}/few has no rows of class 2 and 1 more, and calibration {kind} needs some of every class; "
             "hold out more, or take temperature"
         )
@@ -321,10 +316,8 @@ def test_other_mistakes_are_refused(two, four, tmp_path):
         ),
         ((tmp_path / "none", two.data), "none: no such run or model"),
     ):
-        with pytest.raises(DistlsError) as caught:
-            calibrate(*given)
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
+        said = raised(DistlsError, calibrate, *given)
+        assert message in said
 
 
 # ---------------------------------------------------------------- with a fit

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from scipy.special import log_softmax, softmax
 from sklearn import metrics
 
@@ -105,10 +105,9 @@ def test_unknown_labels_are_refused_or_counted(tmp_path):
     x, y = labelled_rows(200, D, 4)
     data = write_dataset(tmp_path / "t", x, y, classes=[0, 1, "new", "newer"])
     model = random_model()
-    with pytest.raises(MismatchError) as caught:
-        evaluate(model, data)
+    said = raised(MismatchError, evaluate, model, data)
     strange = np.count_nonzero(y >= 2)
-    assert str(caught.value) == (
+    assert said == (
         f"{tmp_path}/t has 2 classes (new, newer; {strange} rows) that are not among the 6 of the model; "
         "--unknown-labels count counts them as errors"
     )
@@ -124,8 +123,7 @@ def test_unknown_labels_are_refused_or_counted(tmp_path):
 
 
 def test_a_class_without_rows_has_no_recall(tmp_path):
-    x, y = labelled_rows(50, D, 3)
-    data = write_dataset(tmp_path / "t", x, y, n_classes=4, classes=[0, 1, 2, "never"])
+    data = write_dataset(tmp_path / "t", *labelled_rows(50, D, 3), n_classes=4, classes=[0, 1, 2, "never"])
     assert evaluate(random_model(), data).per_class()[3] == {
         "class": "never", "n_rows": 0, "recall": None, "precision": None, "f1": 0.0,
         "roc_auc": None, "average_precision": None,
@@ -140,11 +138,9 @@ def test_narrower_sparse_rows_are_zero_beyond(tmp_path):
         model, write_dataset(tmp_path / "w", sp.csr_matrix((x.data, x.indices, x.indptr), (80, D)), y)
     )
     assert narrow.to_json() == wide.to_json()
-    with pytest.raises(MismatchError) as caught:
-        evaluate(model, write_dataset(tmp_path / "dense", x.toarray(), y), name="RUN")
-    assert str(caught.value) == (
-        f"{tmp_path}/dense has 30 features, RUN 40; ingest it with --like the training data"
-    )
+    assert raised(
+        MismatchError, evaluate, model, write_dataset(tmp_path / "dense", x.toarray(), y), name="RUN"
+    ) == (f"{tmp_path}/dense has 30 features, RUN 40; ingest it with --like the training data")
 
 
 @pytest.mark.fast_cases("csr-changes0", "csr-changes2")
@@ -157,9 +153,8 @@ def test_narrower_sparse_rows_are_zero_beyond(tmp_path):
     ],
 )
 def test_rows_that_mean_something_else_are_refused(dataset, changes, why):
-    with pytest.raises(MismatchError) as caught:
-        evaluate(random_model(**changes), dataset)
-    assert str(caught.value) == f"{dataset.path} {why}; ingest it with --like the training data"
+    said = raised(MismatchError, evaluate, random_model(**changes), dataset)
+    assert said == f"{dataset.path} {why}; ingest it with --like the training data"
 
 
 @pytest.mark.fast_cases("none")
@@ -169,9 +164,8 @@ def test_rows_that_mean_something_else_are_refused(dataset, changes, why):
 )
 def test_only_classes_can_be_scored(small_csr, target, kind):
     data = small_csr(target=target, n_features=D).dataset
-    with pytest.raises(MismatchError) as caught:
-        evaluate(random_model(), data)
-    assert str(caught.value) == f"{data.path} has {kind}, the model predicts classes"
+    said = raised(MismatchError, evaluate, random_model(), data)
+    assert said == f"{data.path} has {kind}, the model predicts classes"
 
 
 def _params(**given):

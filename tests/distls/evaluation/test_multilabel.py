@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import labelled_rows, printed, read_csv, write_dataset
+from helpers import labelled_rows, printed, raised, read_csv, write_dataset
 from scipy.special import expit
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -122,10 +122,9 @@ def test_unknown_labels_are_refused_or_counted(tmp_path, rows):
     wide = np.column_stack([y[:, 0], y[:, 1], y[:, 2], y[:, 3], y[:, 0] & y[:, 3], np.zeros(N, int)])
     data = write_targets(tmp_path / "t", x, wide, "multilabel", classes=[0, 1, 2, 3, "new", "never"])
     model = near_model("ovr_log", rows)
-    with pytest.raises(MismatchError) as caught:
-        evaluate(model, data)
+    said = raised(MismatchError, evaluate, model, data)
     uses = int(wide[:, 4].sum())
-    assert str(caught.value) == (
+    assert said == (
         f"{tmp_path}/t has 1 label (new; {uses} uses) that is not among the 4 of the model; "
         "--unknown-labels count counts them as errors"
     )
@@ -351,23 +350,19 @@ def test_the_other_methods_predict_sets_too(dataset, rows, tmp_path, method):
     ],
 )
 def test_refused_before_anything_is_read(dataset, method, params, message):
-    with pytest.raises(DistlsError) as caught:
-        fit(method, dataset, params=params)
-    assert str(caught.value) == message.format(dataset.path)
+    assert raised(DistlsError, fit, method, dataset, params=params) == message.format(dataset.path)
 
 
 def test_rows_without_any_label(tmp_path, rows):
     data = write_targets(tmp_path / "t", rows[0], np.zeros((N, 2), int), "multilabel")
-    with pytest.raises(MismatchError) as caught:
-        fit("gls", data, params={"link": "logit"})
-    assert str(caught.value) == f"no row of {tmp_path}/t has a label; at least one is needed to learn from"
+    said = raised(MismatchError, fit, "gls", data, params={"link": "logit"})
+    assert said == f"no row of {tmp_path}/t has a label; at least one is needed to learn from"
 
 
 def test_other_targets_cannot_be_scored(tmp_path):
     data = write_dataset(tmp_path / "classes", *labelled_rows(20, D, 2))
-    with pytest.raises(MismatchError) as caught:
-        evaluate(made_model(D, K, "multilabel"), data)
-    assert str(caught.value) == f"{data.path} has class targets, the model predicts sets of labels"
+    said = raised(MismatchError, evaluate, made_model(D, K, "multilabel"), data)
+    assert said == f"{data.path} has class targets, the model predicts sets of labels"
 
 
 # ---------------------------------------------------------------- what people read

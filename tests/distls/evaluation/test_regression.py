@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import labelled_rows, printed, read_csv, write_dataset
+from helpers import labelled_rows, printed, raised, read_csv, write_dataset
 from sklearn import metrics
 from sklearn.linear_model import Ridge
 from target_helpers import made_model, rows_with_numbers, write_targets
@@ -292,34 +292,26 @@ def test_lines_of_an_evaluation():
     ],
 )
 def test_refused_before_anything_is_read(dataset, method, params, message):
-    with pytest.raises(DistlsError) as caught:
-        fit(method, dataset, params=params)
-    assert str(caught.value) == message.format(dataset.path)
+    assert raised(DistlsError, fit, method, dataset, params=params) == message.format(dataset.path)
 
 
 def test_weights_that_are_all_zero(tmp_path, rows):
     data = write_targets(tmp_path / "t", *rows, "continuous", sample_weight=np.zeros(N))
-    with pytest.raises(ParameterError) as caught:
-        fit("gls", data, params=IDENTITY)
-    assert str(caught.value) == "the row weights sum to zero"
+    assert raised(ParameterError, fit, "gls", data, params=IDENTITY) == "the row weights sum to zero"
 
 
 @pytest.mark.fast_cases("csr")
 def test_other_targets_cannot_be_scored(dataset, tmp_path):
     model = made_model(D, K, "continuous")
-    x, y = rows_with_numbers(20, D, 2)
-    two = write_targets(tmp_path / "two", x, y, "continuous")
+    two = write_targets(tmp_path / "two", *rows_with_numbers(20, D, 2), "continuous")
     classes = write_dataset(tmp_path / "classes", *labelled_rows(20, D, 2))
     for data, why in (
         (two, "has 2 targets a row, RUN predicts 3"),
         (classes, "has class targets, RUN predicts numbers"),
     ):
-        with pytest.raises(MismatchError) as caught:
-            evaluate(model, data, name="RUN")
-        assert str(caught.value) == f"{data.path} {why}"
-    with pytest.raises(MismatchError) as caught:
-        fit("gls", dataset, params=IDENTITY, eval_data=two)
-    assert str(caught.value) == f"{two.path} has 2 targets a row, {dataset.path} predicts 3"
+        assert raised(MismatchError, evaluate, model, data, name="RUN") == f"{data.path} {why}"
+    said = raised(MismatchError, fit, "gls", dataset, params=IDENTITY, eval_data=two)
+    assert said == f"{two.path} has 2 targets a row, {dataset.path} predicts 3"
 
 
 def test_models_say_what_they_predict(tmp_path):
@@ -332,9 +324,7 @@ def test_models_say_what_they_predict(tmp_path):
         ({"target": "rank"}, "not a model written by distls (Invalid enum value 'rank' - at `$.target`)"),
     ):
         save_model(tmp_path / "bad", replace(model, **changes))
-        with pytest.raises(FormatError) as caught:
-            load_model(tmp_path / "bad")
-        assert str(caught.value) == f"{tmp_path}/bad: {why}"
+        assert raised(FormatError, load_model, tmp_path / "bad") == f"{tmp_path}/bad: {why}"
 
 
 # ---------------------------------------------------------------- from text to predictions

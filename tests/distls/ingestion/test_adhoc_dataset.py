@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 from helpers import distls as command
-from helpers import printed
+from helpers import printed, raised
 from ingest_helpers import make_documents, make_text, write_json, write_plain
 
 import distls
@@ -155,11 +155,10 @@ def test_models_of_svmlight_text(tmp_path):
 
 def test_labels_the_model_does_not_know(place, tmp_path):
     write_plain(tmp_path / "a.tsv", ["sun", "fog"], ["greeting", "surprise"])
-    with pytest.raises(MismatchError) as caught:
-        distls.evaluate(place / "run", tmp_path / "a.tsv")
+    said = raised(MismatchError, distls.evaluate, place / "run", tmp_path / "a.tsv")
     # the file that was given, not the temporary data set made of it
     known = f"that is not among the 3 of {place}/run; --unknown-labels count counts them as errors"
-    assert str(caught.value) == f"{tmp_path}/a.tsv has 1 class (surprise; 1 row) {known}"
+    assert said == f"{tmp_path}/a.tsv has 1 class (surprise; 1 row) {known}"
     with pytest.warns(UserWarning, match=r"\w") as noted:
         found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
@@ -171,9 +170,7 @@ def test_a_table_without_its_labels_is_not_evaluated(tmp_path):
     distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     distls.fit("gls", tmp_path / "d", tmp_path / "run", passes=1)
     (tmp_path / "b.csv").write_text("x,z\n1,2\n")
-    with pytest.raises(MismatchError) as caught:
-        distls.evaluate(tmp_path / "run", tmp_path / "b.csv")
-    assert str(caught.value) == (
+    assert raised(MismatchError, distls.evaluate, tmp_path / "run", tmp_path / "b.csv") == (
         f'{tmp_path}/b.csv: no column "y", the labels of {tmp_path}/run; --label-column names another '
         'one, and predict takes rows without labels; there are "x", "z"'
     )
@@ -257,11 +254,10 @@ def test_a_refusal_is_one_line_without_notices(ranked, tmp_path):
 
 def test_refusals(place, tmp_path):
     def refusal(error, call, *given, **options):
-        with pytest.raises(error) as caught:
-            call(place / "run", *given, **options)
+        said = raised(error, call, place / "run", *given, **options)
         assert not list(tmp_path.glob("*.partial"))
         assert not list(place.glob("*.partial"))
-        return str(caught.value)
+        return said
 
     out = tmp_path / "a.csv"
     message = "{} is for source files; a data set says itself what is in it"
@@ -295,9 +291,7 @@ def test_a_full_disk_says_what_can_be_done(place, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("distls.storage.temporary.ingest_staging.StagingArea.write_document", full)
-    with pytest.raises(StorageError) as caught:
-        distls.predict(place / "run", place / "docs.txt", tmp_path / "a.csv")
-    message = str(caught.value)
+    message = raised(StorageError, distls.predict, place / "run", place / "docs.txt", tmp_path / "a.csv")
     assert message.startswith(f"the sources could not be ingested into {tmp_path}/a.csv.")
     assert message.endswith(
         f'.partial: the disk is full; make room there, or ingest them elsewhere with --like "{place}/run"'
@@ -311,9 +305,7 @@ def test_features_that_training_did_not_have(tmp_path):
     (tmp_path / "wide.svm").write_text("\n".join(f"{line} 4:9 70000:1" for line in lines))
     distls.ingest(tmp_path / "train.svm", tmp_path / "d", transform="log1p")
     distls.fit("gls", tmp_path / "d", tmp_path / "run")
-    with pytest.raises(MismatchError) as caught:
-        distls.evaluate(tmp_path / "run", tmp_path / "wide.svm")
-    assert str(caught.value).startswith(
+    assert raised(MismatchError, distls.evaluate, tmp_path / "run", tmp_path / "wide.svm").startswith(
         f"{tmp_path}/wide.svm:1: index 70000, but {tmp_path}/run has 3 features; --unknown"
     )
     said = []
@@ -332,9 +324,8 @@ def test_columns_that_training_did_not_have(tmp_path):
     (tmp_path / "wide.csv").write_text("b,a,y\nx,1,0\nx,2,1\n")
     distls.ingest(tmp_path / "train.csv", tmp_path / "d", label_column="y")
     options = {"like": tmp_path / "d", "shuffle": False}
-    with pytest.raises(MismatchError) as caught:
-        distls.ingest(tmp_path / "wide.csv", tmp_path / "e", **options)
-    assert str(caught.value).endswith("--ignore-columns leaves it out, --unknown-features ignore all like it")
+    said = raised(MismatchError, distls.ingest, tmp_path / "wide.csv", tmp_path / "e", **options)
+    assert said.endswith("--ignore-columns leaves it out, --unknown-features ignore all like it")
     distls.ingest(tmp_path / "wide.csv", tmp_path / "e", unknown_features="ignore", **options)
     assert distls.open_dataset(tmp_path / "e").read(0).x.values.tolist() == [[1], [2]]
     with pytest.raises(ParameterError, match="it needs like"):

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import raised
 from ingest_helpers import make_text, small_ranges  # noqa: F401
 
 import distls
@@ -79,12 +80,8 @@ def test_the_object_names_the_format(tmp_path):
 def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opened(
     tmp_path, kind, options, message
 ):
-    with pytest.raises(ParameterError) as caught:
-        kind(**options)
-    assert str(caught.value) == message
-    with pytest.raises(ParameterError) as caught:
-        ingest(tmp_path / "none", tmp_path / "d", **options)
-    assert str(caught.value) == message
+    assert raised(ParameterError, kind, **options) == message
+    assert raised(ParameterError, ingest, tmp_path / "none", tmp_path / "d", **options) == message
 
 
 def test_options_say_what_they_are_and_are_exported():

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 from ingest_helpers import file_bytes, small_ranges  # noqa: F401
 
 from distls.ingestion.ingest import ingest
@@ -124,9 +125,7 @@ def test_a_stopped_ingest_goes_on_with_the_chunks_that_are_left(tmp_path):
     assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
     with pytest.raises(Killed):
         ingest(lazy, tmp_path / "e", **options, executor=Dying(2))
-    with pytest.raises(IncompleteError) as caught:
-        ingest(lazy + 1, tmp_path / "e", **options)
-    assert str(caught.value).startswith(
+    assert raised(IncompleteError, ingest, lazy + 1, tmp_path / "e", **options).startswith(
         f"{tmp_path}/e: holds an unfinished ingest, and dask arrays has changed since;"
     )
 
@@ -155,9 +154,7 @@ def lied(block):
     ],
 )  # fmt: skip
 def test_refused_arrays(tmp_path, x, y, error, message):
-    with pytest.raises(error) as caught:
-        ingest(x, tmp_path / "d", y=y)
-    assert str(caught.value) == message
+    assert raised(error, ingest, x, tmp_path / "d", y=y) == message
     assert not (tmp_path / "d").exists()
 
 
@@ -165,13 +162,10 @@ def test_refused_lengths_that_only_the_chunks_show(tmp_path):
     x, y = arrays()
     lazy, labels = da.from_array(x, chunks=60), da.from_array(y, chunks=60)
     unknown = lazy[lazy[:, 0] != 0]
-    with pytest.raises(BadInputError) as caught:
-        ingest(unknown, tmp_path / "d", y=labels)
+    said = raised(BadInputError, ingest, unknown, tmp_path / "d", y=labels)
     n = int((x[:60, 0] != 0).sum())
-    assert str(caught.value) == f"X, chunk 0: y: shape (60,) does not go with the {n} rows of X"
-    with pytest.raises(BadInputError) as caught:
-        ingest(unknown, tmp_path / "d", y=labels.rechunk(25))
-    assert str(caught.value) == (
+    assert said == f"X, chunk 0: y: shape (60,) does not go with the {n} rows of X"
+    assert raised(BadInputError, ingest, unknown, tmp_path / "d", y=labels.rechunk(25)) == (
         "y: 8 chunks of rows, but X has 4 and their lengths are not known; "
         "cut both in the same way, or call compute_chunk_sizes() on both"
     )

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers import raised
 from ingest_helpers import (  # noqa: F401
     DOCUMENT_LABELS,
     make_documents,
@@ -174,9 +175,8 @@ def test_like_takes_the_recipe_over(trained, tmp_path):
     ],
 )
 def test_another_recipe_is_refused(trained, tmp_path, options, message):
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "train.jsonl", tmp_path / "t", like=trained, **options)
-    assert str(caught.value) == message.format(d=trained)
+    said = raised(MismatchError, ingest, tmp_path / "train.jsonl", tmp_path / "t", like=trained, **options)
+    assert said == message.format(d=trained)
     ingest(tmp_path / "train.jsonl", tmp_path / "t", like=trained, ngrams=[1, 2], n_features=64, binary=True)
 
 
@@ -203,9 +203,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
     (tmp_path / "a.jsonl").write_bytes(pack("\n".join(lines).encode()))
     first = f'{tmp_path}/a.jsonl:81: "{{"text": 5, "label": 1}}": field "text" must be a string'
     second = f'{tmp_path}/a.jsonl:121: "oops": not JSON (Expecting value: line 1 column 1 (char 0))'
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.jsonl", tmp_path / "d")
-    assert str(caught.value).startswith(first)
+    assert raised(BadInputError, ingest, tmp_path / "a.jsonl", tmp_path / "d").startswith(first)
     assert not (tmp_path / "d").exists()
     report = ingest(tmp_path / "a.jsonl", tmp_path / "d", on_error="skip")
     assert (report.rows, report.skipped_lines) == (148, (first, second))
@@ -242,17 +240,14 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, 
 )  # fmt: skip
 def test_refused_options_and_fields(tmp_path, text, options, error, message):
     (tmp_path / "a.x").write_text(text)
-    with pytest.raises(error) as caught:
-        ingest(tmp_path / "a.x", tmp_path / "d", **options)
-    assert str(caught.value) == message.format(a=tmp_path / "a.x")
+    said = raised(error, ingest, tmp_path / "a.x", tmp_path / "d", **options)
+    assert said == message.format(a=tmp_path / "a.x")
     assert not (tmp_path / "d").exists()
 
 
 def test_memory_arrays_have_no_recipe(tmp_path):
-    with pytest.raises(ParameterError) as caught:
-        ingest(np.ones((2, 2)), tmp_path / "d", y=[0, 1], binary=True)
     assert (
-        str(caught.value)
+        raised(ParameterError, ingest, np.ones((2, 2)), tmp_path / "d", y=[0, 1], binary=True)
         == "binary is for sources of format text or csv or parquet or jsonl, these are arrays in memory"
     )
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 from ingest_helpers import file_bytes, make_text, rare_text, small_ranges  # noqa: F401
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -93,9 +94,7 @@ def test_min_count_comes_before_idf_and_goes_with_like(tmp_path):
 def test_what_min_count_refuses(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1 2:1\n0 1:1\n")
     (tmp_path / "b.svm").write_text("1 5:1\n")
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d", min_count=3)
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", min_count=3) == (
         f"{tmp_path}/d: no feature has a value in 3 rows, 2 at most; lower min_count"
     )
     assert not (tmp_path / "d").exists()
@@ -103,12 +102,11 @@ def test_what_min_count_refuses(tmp_path):
         ingest(tmp_path / "a.svm", tmp_path / "d", min_count=0)
     assert str(refused.value) == "min_count must be at least 1, not 0"
     ingest(tmp_path / "a.svm", tmp_path / "d", min_count=2)
-    with pytest.raises(MismatchError) as other:
-        ingest(tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d")
+    said = raised(MismatchError, ingest, tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d")
     refused_index = (
         f"{tmp_path}/b.svm:1: index 5, but {tmp_path}/d keeps 1 of 2 features; --unknown-features ignore"
     )
-    assert str(other.value).startswith(refused_index)
+    assert said.startswith(refused_index)
     with pytest.raises(ParameterError) as refused:
         ingest(tmp_path / "a.svm", tmp_path / "e", like=tmp_path / "d", min_count=2)
     assert str(refused.value) == "like takes min_count and transforms of other data; give none"
@@ -174,17 +172,14 @@ def test_it_is_fitted_on_what_comes_before_and_on_the_training_rows(tmp_path):
 def test_what_standardize_refuses(tmp_path):
     x, y = dense_rows(50)
     ingest(x, tmp_path / "d", y=y, transform="standardize")
-    with pytest.raises(MismatchError) as caught:
-        ingest(scipy.sparse.csr_matrix(x), tmp_path / "e", y=y, like=tmp_path / "d")
-    assert str(caught.value) == (
-        f"{tmp_path}/d has dense rows, centred by standardize; sparse rows cannot be centred"
-    )
+    assert raised(
+        MismatchError, ingest, scipy.sparse.csr_matrix(x), tmp_path / "e", y=y, like=tmp_path / "d"
+    ) == (f"{tmp_path}/d has dense rows, centred by standardize; sparse rows cannot be centred")
     assert not (tmp_path / "e").exists()
     with pytest.raises(BadInputError) as beyond:
         ingest(
             np.array([[1e200], [-1e200]]), tmp_path / "e", y=[0, 1], transform="standardize", dtype="float64"
         )
     assert str(beyond.value) == "standardize: the variance of column 0 is beyond float64; scale the data"
-    with pytest.raises(ParameterError) as twice:
-        ingest(x, tmp_path / "e", y=y, transform="standardize,standardize")
-    assert str(twice.value) == "transform standardize is given twice; it is fitted once"
+    said = raised(ParameterError, ingest, x, tmp_path / "e", y=y, transform="standardize,standardize")
+    assert said == "transform standardize is given twice; it is fitted once"

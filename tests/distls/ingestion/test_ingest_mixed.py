@@ -379,7 +379,7 @@ def test_info_has_all_columns_as_one_table(tmp_path):
         "x": "number; missing: median+indicator; standardize", "when": dates,
         "city": f"category of 3 features; missing: most_frequent:{table['city'].mode()[0]}",
         "tags": "set of 3 features",
-        "note": f"text of 262,144 features; {words}", "answer": f"text of 262,144 features; {words}",
+        "note": f"text of 4,096 features; {words}", "answer": f"text of 4,096 features; {words}",
     }  # fmt: skip
     # a run and its model say the same
     distls.fit("gls", tmp_path / "d", tmp_path / "run", params={"alpha": 0.1})

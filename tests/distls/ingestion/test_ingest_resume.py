@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+from helpers import raised
 from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
@@ -33,9 +34,7 @@ def test_what_is_staged_is_not_staged_again(tmp_path):
     with pytest.raises(Killed):
         ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS, executor=Dying(6))
     for name in ("d", "d-test"):
-        with pytest.raises(IncompleteError) as caught:
-            open_dataset(tmp_path / name)
-        assert str(caught.value) == (
+        assert raised(IncompleteError, open_dataset, tmp_path / name) == (
             f"{tmp_path}/{name}: an ingest into it did not finish; run the same ingest again to resume it, "
             "or remove it"
         )
@@ -109,9 +108,7 @@ def test_other_arguments_or_sources_do_not_resume(tmp_path):
         ingest(source, tmp_path / "d", seed=1, executor=Dying(4))
 
     def refusal(*sources, **options):
-        with pytest.raises(IncompleteError) as caught:
-            ingest(list(sources), tmp_path / "d", **{"seed": 1, **options})
-        return str(caught.value)
+        return raised(IncompleteError, ingest, list(sources), tmp_path / "d", **{"seed": 1, **options})
 
     tail = f"give the same arguments to resume it, or remove {tmp_path}/d to start over"
     start = f"{tmp_path}/d: holds an unfinished ingest, and"
@@ -134,9 +131,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path):
             with (tmp_path / "a.svm").open("a") as file:
                 file.write("1 1:1\n")
 
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d", progress=change)
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", progress=change) == (
         f"{tmp_path}/a.svm: changed while it was being ingested; ingest it again from the start"
     )
     with pytest.raises(FormatError):
@@ -152,9 +147,7 @@ def test_a_full_disk_is_reported_and_the_ingest_resumes(tmp_path, monkeypatch, s
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(f"distls.storage.temporary.ingest_staging.StagingArea.{step}", full)
-    with pytest.raises(StorageError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d")
-    assert str(caught.value) == (
+    assert raised(StorageError, ingest, tmp_path / "a.svm", tmp_path / "d") == (
         f"{tmp_path}/d: the ingest stopped: the disk is full; the output is incomplete: run the same ingest again "
         f"to resume it, or remove {tmp_path}/d"
     )

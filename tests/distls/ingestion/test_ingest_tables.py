@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import printed
+from helpers import printed, raised
 from ingest_helpers import file_bytes, small_ranges, sorted_rows  # noqa: F401
 from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
 
@@ -154,9 +154,7 @@ def test_an_index_of_pandas_is_left_out(tmp_path):
 
 def test_columns_without_names_are_told_of_the_header(tmp_path):
     (tmp_path / "a.csv").write_text("a,1\nb,2\n")
-    with pytest.raises(ParameterError) as caught:
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
-    assert str(caught.value).endswith(
+    assert raised(ParameterError, ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y").endswith(
         'has no column "y"; it has "0", "1"; --header yes if its first line names them; or remove lines before that'
     )
 
@@ -276,14 +274,11 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
         "like takes the categories of a data set; categorical is for new ones"
     )
     ingest(tmp_path / "b.csv", tmp_path / "na", like=tmp_path / "train", na=0)
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "na", na=1)
-    assert str(caught.value) == f"na=1, but {tmp_path}/na has na=0"
+    said = raised(MismatchError, ingest, tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "na", na=1)
+    assert said == f"na=1, but {tmp_path}/na has na=0"
     (tmp_path / "a.svm").write_text("1 1:1\n2 2:1\n")
     ingest(tmp_path / "a.svm", tmp_path / "svm")
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "svm")
-    assert str(caught.value) == (
+    assert raised(MismatchError, ingest, tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "svm") == (
         f"{tmp_path}/b.csv is a table, but {tmp_path}/svm has features of svmlight sources"
     )
 
@@ -298,9 +293,7 @@ def test_a_model_scores_and_refuses_tables(tmp_path, training):
     # as many features, but others
     write_rows(tmp_path / "c.csv", [[*row[:2], f"{row[2]}!", *row[3:]] for row in rows], HEADER)
     ingest(tmp_path / "c.csv", tmp_path / "c", **OPTIONS)
-    with pytest.raises(MismatchError) as caught:
-        distls.evaluate(tmp_path / "run", tmp_path / "c")
-    assert str(caught.value) == (
+    assert raised(MismatchError, distls.evaluate, tmp_path / "run", tmp_path / "c") == (
         f'feature 1 of {tmp_path}/c is "job=12!", but "job=12" in {tmp_path}/run; '
         "ingest it with --like the training data"
     )
@@ -408,7 +401,10 @@ def test_files_that_do_not_go_together(tmp_path):
     [
         (["x", "z", "label"], {}),
         (["x", "city", "z", "label"], {"id_column": "z"}),
-        (["city", "x", "text", "z", "label"], {"kind": ["text=text"], "weight_column": "z"}),
+        (
+            ["city", "x", "text", "z", "label"],
+            {"kind": ["text=text"], "weight_column": "z", "n_features": 64},
+        ),
         (["text", "x", "label"], {"text_column": "text", "n_features": 64}),
     ],
 )
@@ -458,9 +454,7 @@ def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypat
     monkeypatch.setattr(distls.ingestion.survey, "MOST_GUESSED", 10)
     rows = [[f"{k}x" if k == 700 else k, k % 2] for k in range(1000)]
     write_rows(tmp_path / "a.csv", rows, ["n", "y"])
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y") == (
         f'{tmp_path}/a.csv:702: column "n": "700x": not a number, and the column has more than 10 values: correct it; '
         'if it holds documents, read them with --text-column "n"; else take its values as categories with '
         '--categorical "n", or leave it out with --ignore-columns "n"'

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import raised
 from ingest_helpers import make_vw, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
@@ -136,9 +137,8 @@ def test_like_refuses_what_does_not_go_with_it(tmp_path, like, text, options, me
     (tmp_path / "a").write_text(like)
     (tmp_path / "b.vw").write_text(text)
     ingest(tmp_path / "a", tmp_path / "d")
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "b.vw", tmp_path / "e", like=tmp_path / "d", **options)
-    assert str(caught.value) == message.format(b=tmp_path / "b.vw", d=tmp_path / "d")
+    said = raised(MismatchError, ingest, tmp_path / "b.vw", tmp_path / "e", like=tmp_path / "d", **options)
+    assert said == message.format(b=tmp_path / "b.vw", d=tmp_path / "d")
     assert not (tmp_path / "e").exists()
 
 
@@ -146,9 +146,7 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
     monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 50_000)
     text = "1 |f 1:1 2:1\n0 |f 3\n" * 10_000
     (tmp_path / "a.vw").write_text(text + "1 |f price:3\n" + text)
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.vw", tmp_path / "d")
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, tmp_path / "a.vw", tmp_path / "d") == (
         f'{tmp_path}/a.vw:20001: "price:3": names are column numbers here; '
         "to hash names instead, ingest all data with --hash-bits 18, or another number"
     )
@@ -174,9 +172,8 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
 )  # fmt: skip
 def test_refused_text_and_options(tmp_path, text, options, error, message):
     (tmp_path / "a").write_text(text)
-    with pytest.raises(error) as caught:
-        ingest(tmp_path / "a", tmp_path / "d", **options)
-    assert str(caught.value) == message.format(a=tmp_path / "a")
+    said = raised(error, ingest, tmp_path / "a", tmp_path / "d", **options)
+    assert said == message.format(a=tmp_path / "a")
     assert not (tmp_path / "d").exists()
 
 

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 from ingest_helpers import WORD_LABELS as NAMES
 from ingest_helpers import make_words as arrays
 from ingest_helpers import small_ranges  # noqa: F401
@@ -106,9 +107,8 @@ def test_words_and_numbers_do_not_go_together(tmp_path, known, labels, message):
     ],
 )  # fmt: skip
 def test_refused_words(tmp_path, labels, options, message):
-    with pytest.raises(BadInputError) as caught:
-        ingest(np.ones((3, 1)), tmp_path / "d", y=np.array(labels), **options)
-    assert str(caught.value) == message
+    said = raised(BadInputError, ingest, np.ones((3, 1)), tmp_path / "d", y=np.array(labels), **options)
+    assert said == message
     assert not (tmp_path / "d").exists()
 
 
@@ -123,14 +123,12 @@ def test_one_hash_for_two_words_in_different_files_is_refused(tmp_path, monkeypa
     monkeypatch.setattr(distls.workers.ingestion.records.labels, "_hash", lambda word: float(len(word)))
     for name, word in (("a", "left"), ("b", "west")):
         np.savez(tmp_path / f"{name}.npz", X=np.ones((2, 1)), y=np.array([word, "other"]))
-    with pytest.raises(BadInputError) as caught:
-        ingest([tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "d")
+    said = raised(BadInputError, ingest, [tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "d")
     message = 'the labels "left" and "west" have the same hash; write one of them differently'
-    assert str(caught.value) == message
+    assert said == message
     np.savez(tmp_path / "b.npz", X=np.ones((2, 1)), y=np.array([4, 5]))
-    with pytest.raises(BadInputError) as caught:
-        ingest([tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "d")
-    assert str(caught.value) == 'the labels "left" and "4" have the same hash; write one of them differently'
+    said = raised(BadInputError, ingest, [tmp_path / "a.npz", tmp_path / "b.npz"], tmp_path / "d")
+    assert said == 'the labels "left" and "4" have the same hash; write one of them differently'
 
 
 def test_fractions_among_several_labels_are_classes_too(tmp_path):

@@ -35,7 +35,7 @@ def written(form, path, *, two=False):
     x, y = labelled_rows(N, D, K, seed=3)
     y = (y == 2).astype(np.int32) if two else y
     rows = np.asarray(x.todense(), np.float64)
-    given = x.astype(np.float64) if form == "sparse" else rows
+    given = {"sparse": x.astype(np.float64), "single": x, "dense": rows}[form]
     return write_dataset(path, given, y, partition_rows=25, shard_size=2000), rows, y
 
 
@@ -62,7 +62,7 @@ def test_three_passes_are_those_of_the_box(data, box):
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=least)
 
 
-@pytest.mark.fast_cases("sparse-mcid-log$")
+@pytest.mark.fast_cases("sparse-gls-logit$")
 @pytest.mark.parametrize("box", BOXES)
 def test_one_column_of_two_classes_moves_as_the_boxes_two(two_classes, box):
     """With the strengths and steps that the box leaves to the user translated as docs/papers.md says, and no other."""
@@ -114,10 +114,11 @@ def test_calibrated_least_squares_starts_from_w_0(data, tmp_path):
     )
 
 
-@pytest.mark.fast_cases("sparse")
-def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(data, tmp_path):
+@pytest.mark.fast_cases("single")
+@pytest.mark.parametrize("form", ["single", "sparse", "dense"])
+def test_the_maximum_of_drawn_blocks_and_the_sum_of_all_are_compared_with_tau(form, tmp_path):
     """Equation 10 as printed, with the violation of Equation 9: |G_j| - lambda also where W_j is not zero."""
-    dataset, x, y = data
+    dataset, x, y = written(form, tmp_path / "d")
     result = fit("bcd", dataset, tmp_path / "r", params=A, as_published=True, passes=PASSES)
     lines = (result.run / "events.jsonl").read_text().splitlines()
     details = [event["details"] for event in map(json.loads, lines) if event.get("details")]
@@ -173,9 +174,10 @@ def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
     assert evaluate(model, dataset).error == np.mean((scores > 0.0) != two)
 
 
-@pytest.mark.fast_cases("sparse")
-def test_a_refit_after_the_box_keeps_to_the_selected_columns(data):
-    dataset, *_ = data
+@pytest.mark.fast_cases("single")
+@pytest.mark.parametrize("form", ["single", "sparse", "dense"])
+def test_a_refit_after_the_box_keeps_to_the_selected_columns(form, tmp_path):
+    dataset, *_ = written(form, tmp_path / "d")
     given = {"alpha": 0.12, "step": "constant", "tau": 0.05}
     sparse = fit("bcd", dataset, params=given, as_published=True, passes=300).model.weights.any(axis=1)
     refitted = fit(
@@ -197,7 +199,7 @@ def test_draws_are_uniform_and_batches_have_no_row_twice():
 def test_what_is_given_beside_wins_and_is_recorded(data, tmp_path):
     dataset, *_ = data
     run = tmp_path / "run"
-    params = {"alpha": ALPHA, "average": "tail", "lanes": "1"}
+    params = {"alpha": ALPHA, "average": "tail", "lanes": "1", "dtype": "float64"}
     fit("mcid", dataset, run, params=params, as_published=True, passes=1, eval_every=0)
     config = json.loads((run / "config.json").read_text())
     assert (config["as_published"], config["departures"]) == (True, "average=tail")
@@ -231,13 +233,14 @@ def test_rows_that_are_drawn_have_to_fit_the_memory(data):
     dataset, *_ = data
     large = dataset.decoded_bytes.sum() / MIB  # of a few KiB: the limit is far above the fixed cost
     assert large < 1
-    plain = fit("mcid", dataset, params=A, passes=1, eval_every=0, memory=MemoryBudget(workers=1))
+    double = {**A, "dtype": "float64"}
+    plain = fit("mcid", dataset, params=double, passes=1, eval_every=0, memory=MemoryBudget(workers=1))
     assert plain.model is not None
     with pytest.raises(MemoryPlanError):
         fit(
             "mcid",
             dataset,
-            params={**A, "shuffle": "draws"},
+            params={**double, "shuffle": "draws"},
             passes=1,
             memory=MemoryBudget(limit=MIB, workers=1),
         )

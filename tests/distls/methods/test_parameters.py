@@ -1,6 +1,7 @@
 """Parameters of a method: what a refused value's message holds."""
 
 import pytest
+from helpers import raised
 
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
@@ -20,8 +21,6 @@ def test_a_short_value_is_shown_whole():
 
 def test_a_long_value_is_cut():
     deep = "[" * 100_000
-    with pytest.raises(ParameterError) as caught:
-        METHODS["sgd"].resolve({"class_weight": deep})
-    message = str(caught.value)
+    message = raised(ParameterError, METHODS["sgd"].resolve, {"class_weight": deep})
     assert message.startswith(f"sgd: class_weight={'[' * 80}...: ")
     assert len(message) < 300

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import raised
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -131,9 +132,8 @@ def _needed(job, shape):
 
 @given(jobs, shapes)
 def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(job, shape):
-    with pytest.raises(MemoryPlanError) as caught:
-        _plan(_budget(shape, MIB), **job)
-    found = re.search(r"allow at least --memory-limit (\d+MiB)", str(caught.value))
+    said = raised(MemoryPlanError, _plan, _budget(shape, MIB), **job)
+    found = re.search(r"allow at least --memory-limit (\d+MiB)", said)
     named = parse_bytes(found[1])
     assert _plan(_budget(shape, named), **job).worker_limit == named
     with pytest.raises(MemoryPlanError):
@@ -209,6 +209,5 @@ def test_a_worker_that_cannot_is_named(small_csr):
     executor = SimpleNamespace(
         each_worker=lambda function, job: {"tcp://b:1": None, "tcp://a:2": f"{job[0].path}: gone"}
     )
-    with pytest.raises(WorkerError) as caught:
-        check_workers(executor, dataset, None)
-    assert str(caught.value) == f"worker tcp://a:2: {dataset.path.resolve()}: gone"
+    said = raised(WorkerError, check_workers, executor, dataset, None)
+    assert said == f"worker tcp://a:2: {dataset.path.resolve()}: gone"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from helpers import labelled_rows, read_csv, write_dataset
+from helpers import labelled_rows, raised, read_csv, write_dataset
 from scipy.special import softmax
 
 from distls.evaluation.evaluate import evaluate
@@ -171,9 +171,7 @@ def test_what_fails_leaves_nothing(dataset, model, tmp_path, ending, error):
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 def test_a_full_disk_is_reported_and_leaves_nothing(dataset, model, tmp_path, ending):
     full = Failing(OSError(28, "No space left on device"))
-    with pytest.raises(StorageError) as caught:
-        predict(model, dataset, tmp_path / f"p.{ending}", executor=full)
-    assert str(caught.value) == (
+    assert raised(StorageError, predict, model, dataset, tmp_path / f"p.{ending}", executor=full) == (
         f"cannot write {tmp_path}/p.{ending}: the disk is full; nothing was written under that name; make room and "
         "predict again"
     )

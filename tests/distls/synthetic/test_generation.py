@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import open_dataset
@@ -106,17 +107,14 @@ def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path, kind):
 
 def test_what_is_there_is_not_touched(tmp_path):
     (tmp_path / "d-test").mkdir()
-    with pytest.raises(MismatchError) as caught:
-        generate("dense", tmp_path / "d", rows=10)
-    assert str(caught.value) == f"{tmp_path}/d-test exists already; choose another name"
+    said = raised(MismatchError, generate, "dense", tmp_path / "d", rows=10)
+    assert said == f"{tmp_path}/d-test exists already; choose another name"
     assert not (tmp_path / "d").exists()
 
 
 def test_refused(tmp_path):
-    with pytest.raises(ParameterError) as caught:
-        generate("dens", tmp_path / "d")
     assert (
-        str(caught.value)
+        raised(ParameterError, generate, "dens", tmp_path / "d")
         == "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, dense, odp, csgd, "
         "csgd-wide, alpha, axis, delta, lshtc1"
     )
@@ -130,9 +128,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing_that_opens(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("distls.synthetic.generation.write_partition", full)
-    with pytest.raises(StorageError) as caught:
-        generate("dense", tmp_path / "d", rows=10)
-    assert str(caught.value) == (
+    assert raised(StorageError, generate, "dense", tmp_path / "d", rows=10) == (
         f"cannot write {tmp_path}/d: the disk is full; {tmp_path}/d is incomplete: make room, remove it and "
         "generate again"
     )

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 import distls
 from distls.solvers.status import Status
@@ -81,10 +81,9 @@ def test_what_cannot_go_on_says_why(data, tmp_path):
     run = tmp_path / "run"
 
     def refusal():
-        with pytest.raises(MismatchError) as caught:
-            distls.resume(run, passes=100, executor="serial")
+        said = raised(MismatchError, distls.resume, run, passes=100, executor="serial")
         shutil.rmtree(run)
-        return str(caught.value)
+        return said
 
     distls.fit("sdca", data, run, tol=10.0, executor="serial")
     assert refusal().startswith(f"{run}: CONVERGED after ")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 from distls.cli.report import plan_lines, result_lines, run_lines
 from distls.columns.sharding import add_columns
@@ -26,8 +26,7 @@ from reference import bcd
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    x, y = labelled_rows(400, 60, 3)
-    return add_columns(write_dataset(tmp_path_factory.mktemp("data") / "d", x, y).path)
+    return add_columns(write_dataset(tmp_path_factory.mktemp("data") / "d", *labelled_rows(400, 60, 3)).path)
 
 
 def _path(dataset, run, **options):
@@ -37,9 +36,7 @@ def _path(dataset, run, **options):
 
 def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset, tmp_path):
     params = {"alpha": "path", "penalty": "elasticnet", "fit_intercept": True}
-    with pytest.raises(ParameterError) as caught:
-        fit("sdca", dataset, tmp_path / "run", params=params)
-    assert str(caught.value) == (
+    assert raised(ParameterError, fit, "sdca", dataset, tmp_path / "run", params=params) == (
         "alpha=path: sdca with an intercept does not find the first alpha; list them, as in alphas=1e-2:1e-3:1e-4"
     )
     assert not (tmp_path / "run").exists()

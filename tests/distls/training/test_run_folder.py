@@ -51,10 +51,10 @@ def newest_of(run):
     return run.load_checkpoint(Small, lambda state: True)
 
 
-def rows_in(folder, classes=2):
+def rows_in(folder):
     """Ingest a few rows."""
     x = np.random.default_rng(0).normal(size=(60, 3))
-    ingest(x, folder / "data", y=np.arange(60) % classes)
+    ingest(x, folder / "data", y=np.arange(60) % 3)
     return folder / "data"
 
 
@@ -415,7 +415,7 @@ def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_agai
 def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, cached):
     """Fault: The data set renamed in mid-fit | after a round, its rows read again or kept | one line, exit code 1;
     once it is put back `resume` finishes | bits"""
-    (tmp_path / "d.csv").write_text("name,y\n" + "".join(f"{i % 5},{i % 2}\n" for i in range(60)))
+    (tmp_path / "d.csv").write_text("name,y\n" + "".join(f"{i % 5},{i % 3}\n" for i in range(60)))
     data = tmp_path / "data"
     ingest(tmp_path / "d.csv", data, label_column="y")
     whole, append = fit("sgd", data, passes=4), Run.append_event
@@ -440,7 +440,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, 
 def test_what_is_kept_of_rows_does_not_make_a_removed_run_again(tmp_path, monkeypatch, method):
     """Fault: The run folder removed in mid-fit | after the first round of methods that keep state of rows | one
     line, exit code 1; it is not made again"""
-    add_columns(rows_in(tmp_path, 3))
+    add_columns(rows_in(tmp_path))
     params = {"block_size": 1, "stages": 3} if method == "stagewise" else {}
     _removed_in_mid_fit(tmp_path, monkeypatch, 1, method, params=params)
 
@@ -516,10 +516,10 @@ def test_a_run_that_lost_what_it_had_ended_with_says_how_to_have_it_again(tmp_pa
 
 def test_a_fit_without_a_run_folder_names_none(tmp_path):
     ingest(np.arange(20.0).reshape(10, 2), tmp_path / "d", y=np.arange(10) % 2)
-    done = fit("mcid", tmp_path / "d", passes=1, params={"alpha": 1e-2})
+    done = fit("gls", tmp_path / "d", passes=1, params={"alpha": 1e-2})
     assert done.run is None
     assert "run" not in [fact.label for fact in done.facts()]
-    kept = fit("mcid", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
+    kept = fit("gls", tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-2})
     assert repr(kept).endswith(f"run {tmp_path}/r>")
 
 

@@ -187,8 +187,7 @@ def test_seconds_are_shared_out(dataset, held_out, tmp_path):
 @pytest.mark.fast_cases("None")
 @pytest.mark.parametrize(("limit", "at_once"), [(None, 10), (400, 5), (300, 2)])
 def test_the_plan_counts_the_memory_of_all(tmp_path, limit, at_once):
-    x, y = labelled_rows(60, 50_000, 5)
-    data = write_dataset(tmp_path / "train", x, y)
+    data = write_dataset(tmp_path / "train", *labelled_rows(60, 50_000, 5))
     budget = MemoryBudget(None if limit is None else limit * MIB)
     alone = Setting.of(method_named("sgd"), {"alpha": 1e-3}, data, 0)
     one = alone.solver(slots=1, memory=budget).plan.worker_parts["weights"]

@@ -4,7 +4,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from helpers import examples
+from helpers import examples, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.blosc import Blosc
@@ -117,9 +117,7 @@ def test_zarr_notices_the_same_flipped_byte(tmp_path):
 
 
 def refusal(folder, array, codec, expected):
-    with pytest.raises(CorruptDataError) as caught:
-        read(folder, array, codec, expected)
-    return str(caught.value)
+    return raised(CorruptDataError, read, folder, array, codec, expected)
 
 
 DAMAGE = {
@@ -162,10 +160,9 @@ def test_what_the_system_refuses_to_read_is_one_line(tmp_path):
     path = chunk_path(tmp_path / "data", 1)
     path.unlink()
     path.mkdir()
-    with pytest.raises(StorageError) as caught:
-        read(tmp_path / "data", array, "none", expected)
+    said = raised(StorageError, read, tmp_path / "data", array, "none", expected)
     start = "D: partition 0, array data: it cannot be read: Is a directory ("
-    assert str(caught.value) == f"{start}{path}); check the disk"
+    assert said == f"{start}{path}); check the disk"
 
 
 def test_a_consistent_chunk_other_than_the_recorded_one_is_refused(tmp_path):

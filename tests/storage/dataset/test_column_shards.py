@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from helpers import raised
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -283,12 +284,9 @@ def test_every_bit_of_a_tiny_shard(small_csr, small_dense, layout, codec):
 
 
 def assert_refused(shards, name):
-    with pytest.raises(CorruptDataError) as caught:
-        shards.read(0, BufferPool())
-    message = str(caught.value)
+    message = raised(CorruptDataError, shards.read, 0, BufferPool())
     assert message.startswith(f"{shards.path}: column shard 0, array {name}: ")
     assert message.endswith(f"; remove {shards.path}/columns and run `distls columns {shards.path}`")
-    assert "\n" not in message
 
 
 def test_inconsistent_offsets_are_refused(small_csr):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers import raised
 
 from distls.storage.errors import StorageError
 from distls.storage.filesystem.locks import is_held, locked
@@ -44,13 +45,9 @@ def acquire(path):
 
 def test_the_second_is_told_who_holds_it(tmp_path, holder):
     path = tmp_path / "lock"
-    with pytest.raises(StorageError) as caught:
-        acquire(path)
+    said = raised(StorageError, acquire, path)
     who = f"process {holder.pid} on {socket.gethostname()}"
-    assert (
-        str(caught.value)
-        == f"the run is being written by {who}; wait until it has ended, or stop it ({path})"
-    )
+    assert said == f"the run is being written by {who}; wait until it has ended, or stop it ({path})"
     holder.communicate("\n")
     assert not path.exists()
     acquire(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import raised
 from store_helpers import BUCKET, object_store
 
 from distls.storage.errors import ParameterError, StorageError
@@ -61,9 +62,7 @@ def test_what_is_a_url(text, expected):
     ],
 )
 def test_urls_that_are_refused(text, message):
-    with pytest.raises(ParameterError) as refusal:
-        place_of(text)
-    assert str(refusal.value) == message
+    assert raised(ParameterError, place_of, text) == message
 
 
 def test_names_are_those_of_paths():
@@ -191,9 +190,8 @@ def test_half_an_upload_is_not_an_object(store, faults, monkeypatch):
     from store_helpers import forget_clients
 
     forget_clients()
-    with pytest.raises(StorageError) as failed:
-        write_bytes(store / "x", bytes(2**20))
-    assert str(failed.value).startswith(f"{store}/x: the object store fails (")
+    said = raised(StorageError, write_bytes, store / "x", bytes(2**20))
+    assert said.startswith(f"{store}/x: the object store fails (")
     assert faults.seen["cut writes"] >= 1
     faults.heal()
     assert not (store / "x").exists()

@@ -4,6 +4,7 @@ import os
 import stat
 
 import pytest
+from helpers import raised
 
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder
 
@@ -25,9 +26,8 @@ def test_what_it_makes_is_closed_to_others(tmp_path):
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path, mode):
     (tmp_path / "own").mkdir()
     (tmp_path / "own").chmod(mode)
-    with pytest.raises(NotPrivateError) as caught:
-        private_folder(tmp_path / "own")
-    assert str(caught.value) == f"other users can write to {tmp_path}/own"
+    said = raised(NotPrivateError, private_folder, tmp_path / "own")
+    assert said == f"other users can write to {tmp_path}/own"
 
 
 def test_a_folder_that_others_can_only_read_serves(tmp_path):
@@ -40,9 +40,8 @@ def test_a_folder_that_anyone_can_replace_is_refused(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    with pytest.raises(NotPrivateError) as caught:
-        private_folder(shared / "deep" / "own")
-    assert str(caught.value) == f"other users can replace {shared}/deep/own: they can write to {shared}"
+    said = raised(NotPrivateError, private_folder, shared / "deep" / "own")
+    assert said == f"other users can replace {shared}/deep/own: they can write to {shared}"
     shared.chmod(0o1777)
     assert private_folder(shared / "deep" / "own") == shared / "deep" / "own"
 
@@ -59,9 +58,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 def test_a_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "own").mkdir(mode=0o700)
     os.chown(tmp_path / "own", OTHER, OTHER)
-    with pytest.raises(NotPrivateError) as caught:
-        private_folder(tmp_path / "own")
-    assert str(caught.value) == f"{tmp_path}/own belongs to another user"
+    said = raised(NotPrivateError, private_folder, tmp_path / "own")
+    assert said == f"{tmp_path}/own belongs to another user"
 
 
 @needs_root

@@ -7,7 +7,7 @@ import pickle
 import google_crc32c
 import numpy as np
 import pytest
-from helpers import Exploit, examples
+from helpers import Exploit, examples, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -32,10 +32,7 @@ def folder(tmp_path):
 
 
 def refusal(folder, error=CorruptDataError, kind="model"):
-    with pytest.raises(error) as caught:
-        read_bundle(folder, kind)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return raised(error, read_bundle, folder, kind)
 
 
 def forge(folder, **changes):

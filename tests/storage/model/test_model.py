@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -86,15 +87,11 @@ def test_the_recorded_digest_is_that_of_the_weights(tmp_path):
     assert attributes["weights_sha256"] == model().sha256
     write_bundle(tmp_path / "model", "model", attributes, arrays | {"intercept": arrays["intercept"] + 1})
     message = f"{tmp_path}/model: its weights do not match their recorded weights_sha256"
-    with pytest.raises(CorruptDataError) as caught:
-        load_model(tmp_path)
-    assert str(caught.value) == message
+    assert raised(CorruptDataError, load_model, tmp_path) == message
 
 
 def refusal(path):
-    with pytest.raises(FormatError) as caught:
-        load_model(path)
-    return str(caught.value)
+    return raised(FormatError, load_model, path)
 
 
 def test_what_is_not_a_model(tmp_path):

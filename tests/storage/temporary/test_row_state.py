@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.errors import StateLostError
 from distls.storage.filesystem.safe_read import read_array_file
@@ -56,9 +57,7 @@ def test_a_version_written_again_replaces_the_file(state):
 
 
 def test_missing(state):
-    with pytest.raises(StateLostError) as caught:
-        state.read(2, 1)
-    assert str(caught.value) == f"{state.folder / '00000002-000001.npy'}: missing"
+    assert raised(StateLostError, state.read, 2, 1) == f"{state.folder / '00000002-000001.npy'}: missing"
     assert not state.holds(2, 1)
 
 
@@ -73,9 +72,7 @@ def test_damaged(state, damage):
         content[10] ^= 1
     content = {"cut": content[:-9], "cut to the checksum": content[-4:], "empty": b""}.get(damage, content)
     path.write_bytes(bytes(content) + b"x" * (damage == "longer"))
-    with pytest.raises(StateLostError) as caught:
-        state.read(0, 1)
-    assert str(caught.value) == f"{path}: its bytes do not match its checksum"
+    assert raised(StateLostError, state.read, 0, 1) == f"{path}: its bytes do not match its checksum"
     assert not state.holds(0, 1)
 
 

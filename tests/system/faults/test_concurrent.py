@@ -35,8 +35,7 @@ main()
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    x, y = labelled_rows(2000, 300, 4)
-    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", *labelled_rows(2000, 300, 4)).path
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import fault_process
 import pytest
 from contract import Rounds
 from fault_helpers import chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -37,8 +37,7 @@ ROW_STATE = ["shards", "calibrated", "stages"]
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    x, y = labelled_rows(900, 400, 4)
-    path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
+    path = write_dataset(tmp_path_factory.mktemp("data") / "train", *labelled_rows(900, 400, 4)).path
     add_columns(path)
     return path
 
@@ -116,14 +115,13 @@ def test_damaged_between_rounds(train, undisturbed, tmp_path, way, damage, where
     kind, block = READ_BY[way]
     path = chunk_of(data, 2, "indices", kind)
     sound, (harm, why) = path.read_bytes(), DAMAGE[damage]
-    with pytest.raises(CorruptDataError) as caught:
-        fit_way(way, data, run, where, lambda: harm(path))
+    said = raised(CorruptDataError, fit_way, way, data, run, where, lambda: harm(path))
     again = (
         "ingest the data set again"
         if kind == "rows"
         else f"remove {data}/columns and run `distls columns {data}`"
     )
-    assert re.fullmatch(f"{data}: {block} 2, array indices: {why}; {again}", str(caught.value))
+    assert re.fullmatch(f"{data}: {block} 2, array indices: {why}; {again}", said)
     assert Run(run).checkpoints()[-1].name == "round-000002"
     assert not (run / "model").exists()
     assert Run(run).status["status"] == "RUNNING"
@@ -320,11 +318,10 @@ def test_full_in_a_transposition_by_workers(disk, train, tmp_path):
         out = shutil.copytree(train, disk.path / f"d{number}")
         shutil.rmtree(out / "columns")
         disk.fill(int(whole.stored_bytes.sum() * share))
-        with pytest.raises(StorageError) as caught:
-            add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory)
+        said = raised(StorageError, add_columns, out, shard_size=4 * KIB, executor=executor, memory=memory)
         remedy = f"run `distls columns {out}` to go on, or remove {out}/.columns"
-        assert str(caught.value).startswith(f"{out}: its column shards are incomplete: the disk is full")
-        assert str(caught.value).endswith(remedy)
+        assert said.startswith(f"{out}: its column shards are incomplete: the disk is full")
+        assert said.endswith(remedy)
         assert open_dataset(out).columns is None
         disk.make_room()
         made = add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory).columns
@@ -347,10 +344,9 @@ def test_full_in_generate(disk, tmp_path, left, where):
     """
     out, executor = disk.path / "d", executor_named(where)[0]
     disk.fill(left)
-    with pytest.raises(StorageError) as caught:
-        generate("csgd", out, rows=2000, partition_size=64 * KIB, executor=executor)
-    assert str(caught.value).startswith(f"cannot write {out}: the disk is full")
-    assert str(caught.value).endswith(f"{out} is incomplete: make room, remove it and generate again")
+    said = raised(StorageError, generate, "csgd", out, rows=2000, partition_size=64 * KIB, executor=executor)
+    assert said.startswith(f"cannot write {out}: the disk is full")
+    assert said.endswith(f"{out} is incomplete: make room, remove it and generate again")
     with pytest.raises(DistlsError):
         open_dataset(disk.path / "d-test")
     if left < MIB:

@@ -5,7 +5,7 @@ from functools import reduce
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers import as_rows
+from helpers import as_rows, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
@@ -61,6 +61,5 @@ def test_constant_columns_are_exact_and_have_scale_one():
 
 def test_a_variance_beyond_float64_is_refused():
     huge = Moments(2, np.zeros(3), np.array([1.0, np.inf, 1.0]))
-    with pytest.raises(BadInputError) as caught:
-        scale_of(huge)
-    assert str(caught.value) == "standardize: the variance of column 1 is beyond float64; scale the data"
+    said = raised(BadInputError, scale_of, huge)
+    assert said == "standardize: the variance of column 1 is beyond float64; scale the data"

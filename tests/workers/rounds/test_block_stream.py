@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import examples
+from helpers import examples, raised
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -358,9 +358,7 @@ def test_an_abandoned_stream_leaves_no_thread(sets):
 
 def test_another_fingerprint_is_refused(sets):
     reference = replace(ref(sets[0]), fingerprint="0123456789abcdef")
-    with pytest.raises(MismatchError) as caught:
-        next(stream(reference, [0], Ledger()))
-    assert str(caught.value) == (
+    assert raised(MismatchError, lambda: next(stream(reference, [0], Ledger()))) == (
         f"{sets[0].path}: its fingerprint is {sets[0].dataset.fingerprint[:12]}, the job expects 0123456789ab; "
         "the data set was replaced, or this worker sees another file system"
     )

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 from distls.evaluation.evaluate import evaluate
 from distls.execution.serial import SerialExecutor
@@ -43,9 +43,7 @@ def test_what_is_not_covered_exactly_once_is_refused(blocks, n_rows):
     expected = (
         f"a round covered {len(blocks)} partitions and {n_rows} rows instead of 3 and 30; resume the run"
     )
-    with pytest.raises(DistlsError) as caught:
-        Ledger(blocks, n_rows).check_cover(range(3), 30)
-    assert str(caught.value) == expected
+    assert raised(DistlsError, Ledger(blocks, n_rows).check_cover, range(3), 30) == expected
 
 
 def test_the_check_does_not_depend_on_assertions():
@@ -74,8 +72,7 @@ class Forgetful(SerialExecutor):
     [("sgd", "TrainTask"), ("gls", "PointTask"), ("stagewise", "BlockTask"), ("sgd", "GradientTask")],
 )
 def test_every_round_is_checked(tmp_path, method, task):
-    x, y = labelled_rows(60, 8, 3)
-    data = write_dataset(tmp_path / "data", x, y, partition_rows=20)
+    data = write_dataset(tmp_path / "data", *labelled_rows(60, 8, 3), partition_rows=20)
     params = {"link": "softmax"} if method == "gls" else {}
     with pytest.raises(DistlsError, match="a round covered 2 partitions and 60 rows instead of 3 and 60"):
         fit(method, data, params=params, passes=2, executor=Forgetful(task))

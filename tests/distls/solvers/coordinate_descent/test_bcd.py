@@ -469,8 +469,7 @@ def test_a_rise_is_an_error(small, monkeypatch):
 
 def test_refusals(small, tmp_path):
     dataset, _, _ = small
-    x, y = labelled_rows(100, 10, 3)
-    bare = write_dataset(tmp_path / "bare", x, y)
+    bare = write_dataset(tmp_path / "bare", *labelled_rows(100, 10, 3))
     with pytest.raises(
         MismatchError, match=r"bare has no column shards, .*`distls columns .*bare` adds them"
     ):

@@ -40,8 +40,7 @@ class _Counts(SerialExecutor):
 @pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
-    x, y = labelled_rows(300, 400, 4)
-    dataset = write_dataset(tmp_path / "train", x, y)
+    dataset = write_dataset(tmp_path / "train", *labelled_rows(300, 400, 4))
     params = {"alpha": 4e-2, "tau": 0.0, "fit_intercept": True}
     counts, full = _Counts(), _Counts()
     few = fit(method, dataset, params=params, passes=15, executor=counts, eval_every=0).model
@@ -236,8 +235,7 @@ def test_a_fit_goes_on_from_a_model(small, tmp_path, method):
 
 def test_without_data_to_move_it_a_fit_ends_at_once(tmp_path):
     """Nothing is greater than alpha: zero weights are the optimum."""
-    x, y = labelled_rows(50, 10, 2)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(50, 10, 2))
     for method in ("fista", "sparsa"):
         result, kept = fitted(method, dataset, 100, alpha=10.0)
         assert result.status == Status.CONVERGED
@@ -283,8 +281,7 @@ def test_refusals(small, tmp_path):
             fit(method, dataset, params={"l1_ratio": 0.5}, passes=1)
         with pytest.raises(ParameterError, match="loss=hinge: expected one of multiclass_squared_hinge"):
             fit(method, dataset, params={"loss": "hinge"}, passes=1)
-    x, y = labelled_rows(300, 30, 4)
-    fit("fista", write_dataset(tmp_path / "other", x, y), tmp_path / "run", passes=2)
+    fit("fista", write_dataset(tmp_path / "other", *labelled_rows(300, 30, 4)), tmp_path / "run", passes=2)
     with pytest.raises(MismatchError, match="a model of 30 features and 4 outputs"):
         fit("sparsa", dataset, params={"init": str(tmp_path / "run")}, passes=1)
 
@@ -307,8 +304,7 @@ def test_plans_and_probes(small, method):
 
 
 def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
-    x, y = labelled_rows(100, 60_000, 2)
-    dataset = write_dataset(tmp_path / "wide", x, y, n_classes=1000)
+    dataset = write_dataset(tmp_path / "wide", *labelled_rows(100, 60_000, 2), n_classes=1000)
     params = method_named("fista").resolve({})
     with pytest.raises(MemoryPlanError, match="a worker needs"):
         Fista(Problem.of(dataset, params, 0, ("class",)), params, memory=MemoryBudget(1024 * MIB, 1, 1))
@@ -318,8 +314,7 @@ def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
 @pytest.mark.parametrize(("method", "rtol"), [("fista", 1e-4), ("sparsa", 1e-4), ("fobos", 0.5)])
 def test_a_tolerance_is_met_with_an_intercept(tmp_path, method, rtol):
     """Without column shards too: the intercept is made optimal, so that the scaled gradients are a dual point."""
-    x, y = labelled_rows(300, 20, 3)
-    dataset = write_dataset(tmp_path / "train", x, y)
+    dataset = write_dataset(tmp_path / "train", *labelled_rows(300, 20, 3))
     params = {"loss": "softmax", "penalty": "l1", "alpha": 2e-2, "fit_intercept": True}
     result = fit(method, dataset, params=params, rtol=rtol, passes=500)
     certificate = result.record["certificate"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import write_dataset
+from helpers import raised, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MemoryBudget
@@ -461,9 +461,7 @@ REFUSED = [
 )
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refusals(params, message):
-    with pytest.raises(ParameterError) as error:
-        generator_parameters.check_features({**PARAMS, **params}, D)
-    assert str(error.value) == message
+    assert raised(ParameterError, generator_parameters.check_features, {**PARAMS, **params}, D) == message
 
 
 def test_square_images_are_recognised():

@@ -563,8 +563,7 @@ def test_the_plan_of_generated_features(data):
 
 
 def test_what_cannot_fit_is_refused(tmp_path):
-    x, y = labelled_rows(40, 3000, 2)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(40, 3000, 2))
     with pytest.raises(MemoryPlanError, match=r"weights 7\d\.\d MiB, work 1\d\d MiB"):
         fit("cls", dataset, memory=MemoryBudget(300 * MIB))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import SolverContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from distls.cli.report import result_lines, run_lines
@@ -210,8 +210,7 @@ def test_the_bound_of_theorem_1_holds(tmp_path, link, bound):
 
 @pytest.mark.slow
 def test_the_papers_l_takes_twice_the_steps(tmp_path):
-    x, y = _dense(300, 6, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(300, 6, 3))
     params = {"alpha": 0, "accelerate": "none"}
     sharp = _objectives(dataset, {**params, "lipschitz": "sharp"}, 20)
     paper = _objectives(dataset, {**params, "lipschitz": "paper"}, 40)
@@ -320,8 +319,7 @@ def test_identity_is_ridge_regression_at_one_read(tmp_path, layout, fit_intercep
 
 
 def test_resuming_a_closed_form_that_was_interrupted(tmp_path):
-    x, y = _dense(300, 8, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 3))
     params = {"link": "identity", "alpha": 0.1}
     whole = fit("gls", dataset, params=params)
     with interrupted():
@@ -332,8 +330,7 @@ def test_resuming_a_closed_form_that_was_interrupted(tmp_path):
 
 
 def test_init_goes_on_where_a_run_has_stopped(tmp_path):
-    x, y = _dense(300, 8, 4, noise=0.5)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 4, noise=0.5))
     params = {"alpha": 1e-4, "accelerate": "none", "lipschitz": "sharp"}
     fit("gls", dataset, tmp_path / "first", params=params, passes=5)
     warm = fit("gls", dataset, params={**params, "init": str(tmp_path / "first")}, passes=5).model
@@ -452,8 +449,7 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(tmp_path, link, l
 
 @pytest.mark.slow
 def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tmp_path):
-    x, y = _dense(200, 5, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(200, 5, 3))
     params = {"alpha": "path", "alphas": "0.1:0.01"}
     for passes, note in ((1, "alpha=0.1 is the first of 2, none of which is judged yet"), (7, "alpha=0.")):
         result = fit("gls", dataset, params=params, passes=passes)
@@ -488,8 +484,7 @@ def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path):
 
 @pytest.mark.slow
 def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path):
-    x, y = _dense(300, 5, 3, noise=0.3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(300, 5, 3, noise=0.3))
     # alpha=100 alone meets the tolerance within a few reads, long before 0.001 is fitted
     params = {"alpha": "path", "alphas": "100:0.001", "fit_intercept": False}
     quick = fit("gls", dataset, params={"alpha": 100, "fit_intercept": False}, tol=1e-3, passes=50)
@@ -502,8 +497,7 @@ def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path):
 
 @pytest.mark.slow
 def test_a_path_goes_on_from_an_initial_model(tmp_path):
-    x, y = _dense(300, 6, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(300, 6, 3))
     fit("gls", dataset, tmp_path / "first", params={"alpha": 0.01}, passes=100)
     given = {"alpha": "path", "alphas": "0.02:0.01"}
     cold = fit("gls", dataset, params=given, passes=300)
@@ -513,8 +507,7 @@ def test_a_path_goes_on_from_an_initial_model(tmp_path):
 
 
 def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path):
-    x, y = labelled_rows(300, 1000, 20)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 1000, 20))
     budget = MemoryBudget(400 * MIB)
     fit("gls", dataset, params={"alpha": 1e-3}, passes=1, memory=budget)
     with pytest.raises(
@@ -539,8 +532,7 @@ def test_the_default_path_is_relative_to_the_features(tmp_path):
 
 
 def test_what_is_refused_before_reading(tmp_path):
-    x, y = _dense(200, 5, 2)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *_dense(200, 5, 2))
     fit("gls", dataset, tmp_path / "run", passes=1)
     closed = "link=identity is solved in closed form and has no use for it; drop it"
     cases = [
@@ -564,16 +556,13 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"loss": "softmax"}, ParameterError, "gls has no parameter 'loss'"),
     ]
     for params, error, message in cases:
-        with pytest.raises(error) as caught:
-            fit("gls", dataset, params=params)
-        assert message in str(caught.value)
+        assert message in raised(error, fit, "gls", dataset, params=params)
 
 
 @pytest.mark.fast_cases("identity")
 @pytest.mark.parametrize("link", ["identity", "softmax"])
 def test_a_fold_without_rows_is_refused(tmp_path, link):
-    x, y = _dense(12, 3, 2)
-    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=4)
+    dataset = write_dataset(tmp_path / "d", *_dense(12, 3, 2), partition_rows=4)
     with pytest.raises(ParameterError, match="folds=6: a fold has no rows of any weight; ask for fewer"):
         fit("gls", dataset, params={"link": link, "alpha": "path", "folds": 6})
 
@@ -587,14 +576,12 @@ def test_init_that_does_not_fit_is_refused(tmp_path):
 
 
 def test_a_gram_matrix_that_does_not_fit_is_refused_with_a_block_size(tmp_path):
-    x, y = labelled_rows(200, 30_000, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(200, 30_000, 3))
     budget = MemoryBudget(1024 * MIB)
-    with pytest.raises(MemoryPlanError) as caught:
-        fit("gls", dataset, memory=budget)
-    assert "a worker needs" in str(caught.value)
-    assert "or fit blocks of features: `distls fit stagewise` with -p block_size=" in str(caught.value)
-    size = int(str(caught.value).rsplit("=", 1)[1].rstrip("`"))
+    said = raised(MemoryPlanError, fit, "gls", dataset, memory=budget)
+    assert "a worker needs" in said
+    assert "or fit blocks of features: `distls fit stagewise` with -p block_size=" in said
+    size = int(said.rsplit("=", 1)[1].rstrip("`"))
     assert size in (1024, 2048, 4096)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds, SolverContract, StoredContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from target_helpers import write_targets
 
 from distls.model_check import check_model
@@ -195,6 +195,4 @@ def test_what_is_refused(tmp_path):
         ),
     ]
     for data, params, message in cases:
-        with pytest.raises(ParameterError) as caught:
-            fit("stagewise", data, params=params)
-        assert str(caught.value) == message
+        assert raised(ParameterError, fit, "stagewise", data, params=params) == message

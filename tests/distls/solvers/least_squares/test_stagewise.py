@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 from contract import Rounds, SolverContract, StoredContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -444,9 +444,7 @@ def test_what_is_refused_before_reading(tmp_path):
         ),
     ]
     for params, message in cases:
-        with pytest.raises(ParameterError) as caught:
-            fit("stagewise", dataset, params=params)
-        assert str(caught.value) == message
+        assert raised(ParameterError, fit, "stagewise", dataset, params=params) == message
 
 
 def test_plan_counts_the_block_and_its_features(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import raised
 from target_helpers import write_targets
 
 from distls.evaluation.evaluate import evaluate
@@ -143,9 +144,7 @@ def test_the_same_bits_on_a_cluster_and_after_an_interrupt(dataset, tmp_path):
 
 
 def test_losses_of_classes_are_refused(dataset):
-    with pytest.raises(ParameterError) as caught:
-        fit("sgd", dataset, params={"loss": "softmax"})
-    assert str(caught.value) == (
+    assert raised(ParameterError, fit, "sgd", dataset, params={"loss": "softmax"}) == (
         f"loss=softmax: {dataset.path} has multilabel targets; they need loss=ovr_log or loss=ovr_hinge or "
         "loss=ovr_squared_hinge or loss=squared"
     )

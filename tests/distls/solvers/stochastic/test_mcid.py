@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from contract import SolverContract, StoredContract, visits
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
@@ -136,8 +136,7 @@ def test_lanes_average_their_weights_by_rows(tmp_path):
 
 @pytest.mark.slow
 def test_averaging_penalty_is_measured_on_the_sample(tmp_path):
-    x, y = labelled_rows(250, 40, 4)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(250, 40, 4))
     result = fit("mcid", dataset, params={"alpha": 1e-2, "average": "none"}, passes=1)
     record = result.record
     # 250 rows: the sample is all of them, so the loss after averaging is the data term of the objective
@@ -170,8 +169,7 @@ def test_certificate_bounds_the_distance_to_the_optimum(tmp_path):
 
 
 def test_tol_stops_at_the_certificate(tmp_path):
-    x, y = labelled_rows(400, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(400, 30, 3))
     result = fit("mcid", dataset, params={"alpha": 1e-2}, tol=5e-3, passes=200)
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["value"] <= 5e-3
@@ -179,8 +177,7 @@ def test_tol_stops_at_the_certificate(tmp_path):
 
 
 def test_warm_start_goes_on_from_the_model(tmp_path):
-    x, y = labelled_rows(400, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(400, 30, 3))
     first = fit("mcid", dataset, tmp_path / "first", params={"alpha": 1e-2}, passes=10)
     cold = fit("mcid", dataset, params={"alpha": 1e-2, "average": "none"}, passes=1)
     params = {"alpha": 1e-2, "average": "none", "init": str(tmp_path / "first")}
@@ -201,8 +198,7 @@ def test_divergence_is_a_status_and_publishes_nothing(tmp_path):
 
 
 def test_what_is_refused_before_reading(tmp_path):
-    x, y = labelled_rows(200, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(200, 30, 3))
     cases = [
         ({"alpha": 0}, ParameterError, "mcid: alpha=0: must be greater than 0, or path"),
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
@@ -223,9 +219,7 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"batch_size": 1.5}, ParameterError, "expected a whole number"),
     ]
     for params, error, message in cases:
-        with pytest.raises(error) as caught:
-            fit("mcid", dataset, params=params)
-        assert message in str(caught.value)
+        assert message in raised(error, fit, "mcid", dataset, params=params)
 
 
 def test_one_class_and_no_labels_are_refused(tmp_path):
@@ -238,8 +232,7 @@ def test_one_class_and_no_labels_are_refused(tmp_path):
 
 
 def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path):
-    x, y = labelled_rows(200, 30, 3)
-    dataset = write_dataset(tmp_path / "d", x, y)
+    dataset = write_dataset(tmp_path / "d", *labelled_rows(200, 30, 3))
     with pytest.raises(
         MemoryPlanError, match=r"a worker needs .* MiB .* allow at least --memory-limit \d+MiB"
     ):

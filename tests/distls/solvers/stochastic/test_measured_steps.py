@@ -70,8 +70,7 @@ def test_the_spectrum_is_numpys(tmp_path, layout, fit_intercept, method):
 
 @pytest.mark.slow
 def test_constant_steps_by_the_spectrum_stay_stable_and_are_an_eighth(tmp_path):
-    x, y = labelled_rows(300, 8, 3, seed=1)
-    data, found = write_dataset(tmp_path / "d", x, y), {}
+    data, found = write_dataset(tmp_path / "d", *labelled_rows(300, 8, 3, seed=1)), {}
     for schedule in ("constant", "t^-0.75"):
         run = tmp_path / schedule
         fit("adaline", data, run, params={"eta0": "spectrum", "schedule": schedule}, passes=1)

@@ -243,8 +243,7 @@ def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path):
         return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), test_y]).mean())
 
     def optimum(n, seed, strength):
-        x, y = rows(n, seed)
-        data = write_dataset(tmp_path / f"o-{n}-{seed}-{strength}", x, y, partition_rows=n)
+        data = write_dataset(tmp_path / f"o-{n}-{seed}-{strength}", *rows(n, seed), partition_rows=n)
         given = {"loss": "log", "alpha": strength, "dtype": "float64"}
         return loss(fit("newton", data, params=given, rtol=1e-6).model.weights)
 

@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from helpers import raised
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,9 +49,7 @@ def test_values_give_the_labels_back(labels):
 @pytest.mark.parametrize(("labels", "named"), [(["a", "b"], ("a", "b")), (["a", "1"], ("a", "1"))])
 def test_two_labels_with_one_hash_are_refused(monkeypatch, labels, named):
     monkeypatch.setattr(distls.workers.ingestion.records.labels, "_hash", lambda word: 1.0)
-    with pytest.raises(BadInputError) as caught:
-        value_labels([*labels, "a"])
-    assert str(caught.value) == (
+    assert raised(BadInputError, value_labels, [*labels, "a"]) == (
         f'the labels "{named[0]}" and "{named[1]}" have the same hash; write one of them differently'
     )
 
