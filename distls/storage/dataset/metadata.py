@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.filesystem.checksums import little_endian
 from distls.storage.filesystem.safe_read import convert_json
 
 FORMAT_VERSION = 1
@@ -245,5 +246,5 @@ def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> st
     digest = hashlib.sha256(canonical_json(attributes).encode())
     for name, array in arrays.items():
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        digest.update(little_endian(array).data)
     return digest.hexdigest()
