@@ -24,41 +24,24 @@ from distls.workers.losses.row_functions import (
     score_change_of,
     score_derivatives_of,
 )
-from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
+from distls.workers.losses.shared_parts import (
+    MarginLoss,
+    binary_entropy,
+    class_signs,
+    separable_dual_step,
+)
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import fused, select
 
 Array = NDArray[np.float64]
 
 
-class SingleOutput(Loss):
-    """A loss of two classes. Scores are (n, 1); a subclass has `_of_margins`, and `_of_duals` if it has a dual."""
+class SingleOutput(MarginLoss):
+    """A loss of two classes. Scores are (n, 1)."""
 
     __slots__ = ()
 
-    separable = True
     one_output = True
-
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
-        """Return losses and their derivatives at margins (n, 1)."""
-        raise NotImplementedError
-
-    def _of_duals(self, b: Array) -> Array:
-        """Return the conjugates at duals ``b = t a`` (n, 1)."""
-        raise ValueError(f"{self.name} has no conjugate")
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return self._of_margins(class_signs(y, 1) * scores)[0][:, 0]
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivative of each row, shape (n, 1)."""
-        t = class_signs(y, 1)
-        return np.asarray(t * self._of_margins(t * scores)[1])
-
-    def conjugate(self, duals: Floats, y: Any) -> Array:
-        """Return the conjugate of each row's loss."""
-        return self._of_duals((class_signs(y, 1) * duals).astype(np.float64))[:, 0]
 
     def of_classes(self, scores: Floats) -> Floats:
         """Return minus half of the scores, and half: their difference and their softmax are those of the scores."""
@@ -247,7 +230,8 @@ class BinaryPerceptron(SingleOutput):
 
 
 @helper
-def _log(t, z):
+def log_of_score(t, z):
+    """Return the logistic loss of a score and its derivatives."""
     m = t * z
     # From the smaller exponential, for either sign of m.
     small = exp_of_negative(-abs(m))
@@ -256,7 +240,8 @@ def _log(t, z):
 
 
 @helper
-def _hinge(t, z):
+def hinge_of_score(t, z):
+    """Return the hinge of a score and its first and second derivative; t is 1 for the label, else -1."""
     short = 1.0 - t * z
     return (0.0, 0.0, 0.0) if short <= 0.0 else (short, -t, 0.0)
 
@@ -275,7 +260,8 @@ def _squared(t, z):
 
 
 @helper
-def _share(t, z):
+def share_of_score(t, z):
+    """Return half the squared distance of a score from 1, or from 0 where t is -1, and its derivatives."""
     residual = z - (1.0 if t > 0.0 else 0.0)
     return 0.5 * residual * residual, residual, 1.0
 
@@ -340,16 +326,16 @@ def _register_columns(loss: type[Loss], of_score: Any) -> None:
 
 
 for _loss, _of_score in (
-    (BinaryLog, _log),
-    (BinaryHinge, _hinge),
+    (BinaryLog, log_of_score),
+    (BinaryHinge, hinge_of_score),
     (BinarySquaredHinge, _squared_hinge),
     (BinarySquared, _squared),
-    (BinaryShare, _share),
+    (BinaryShare, share_of_score),
     (LogOfShare, _log_of_share),
     (BinaryPerceptron, _perceptron),
 ):
     _register_rows(_loss, _of_score)
-_register_columns(BinaryLog, _log)
+_register_columns(BinaryLog, log_of_score)
 _register_columns(BinarySquaredHinge, _squared_hinge)
 _register_columns(BinarySquared, _squared)
 
@@ -361,7 +347,8 @@ def _hinge_curvature(loss, g, h):
 
 
 @row_curvature_of(BinarySquared)
-def _unit_curvature(loss, g, h):
+def unit_curvature(loss, g, h):
+    """Set h to one."""
     h[:] = 1
 
 
