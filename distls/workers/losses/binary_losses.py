@@ -59,10 +59,10 @@ class BinaryLog(SingleOutput):
     logistic = True
     dual_domain = "box"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return np.logaddexp(0.0, -m), -scipy.special.expit(-m)
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return binary_entropy(b)
 
     def probabilities(self, scores: Floats) -> Floats:
@@ -95,11 +95,11 @@ class BinaryHinge(SingleOutput):
     certificate = "duality_gap"
     dual_domain = "box"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         # Zero at the kink, as the kernel has it.
         return np.maximum(0.0, 1.0 - m), -(m < 1.0).astype(m.dtype)
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return -b
 
     def score_step(self, k: int, n_rows: int) -> float:
@@ -115,11 +115,11 @@ class BinarySquaredHinge(SingleOutput):
     name = "binary_squared_hinge"
     dual_domain = "ray"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         short = np.maximum(0.0, 1.0 - m)
         return np.square(short), -2.0 * short
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return (0.25 * b - 1.0) * b
 
     def curvature(self, gradients: Floats) -> Floats:
@@ -148,10 +148,10 @@ class BinarySquared(SingleOutput):
     dual_domain = "line"
     quadratic = True
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return 0.5 * np.square(1.0 - m), m - 1.0
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return (0.5 * b - 1.0) * b
 
     def curvature(self, gradients: Floats) -> Floats:
@@ -217,7 +217,7 @@ class BinaryPerceptron(SingleOutput):
     name = "binary_perceptron"
     certificate = "none"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return np.maximum(0.0, -m), -(m < 0.0).astype(m.dtype)
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:

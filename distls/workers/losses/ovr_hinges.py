@@ -42,7 +42,7 @@ class OvrHinge(MarginLoss):
     certificate = "duality_gap"
     dual_domain = "box"
     binary = BinaryHinge()
-    _of_margins, _of_duals = BinaryHinge._of_margins, BinaryHinge._of_duals
+    of_margins, of_duals = BinaryHinge.of_margins, BinaryHinge.of_duals
 
 
 output_loss_of(OvrHinge)(hinge_of_score)
@@ -97,7 +97,7 @@ class OvrSquaredHinge(MarginLoss):
     dual_domain = "ray"
     binary = BinarySquaredHinge()
 
-    def _of_margins(self, m: Floats) -> tuple[Floats, Floats]:
+    def of_margins(self, m: Floats) -> tuple[Floats, Floats]:
         short = np.maximum(0.0, 1.0 - m)
         return 0.5 * np.square(short), -short
 
@@ -160,7 +160,7 @@ class MultitaskSquaredHinge(SquaredSlack, MarginLoss):
 
     name = "multitask_squared_hinge"
     binary = BinarySquaredHinge()
-    _of_margins, lipschitz = BinarySquaredHinge._of_margins, BinarySquaredHinge.lipschitz
+    of_margins, lipschitz = BinarySquaredHinge.of_margins, BinarySquaredHinge.lipschitz
 
 
 @row_gradient_of(MultitaskSquaredHinge)

@@ -67,7 +67,7 @@ class OvrLog(MarginLoss):
     log_loss = NormalizedSigmoids()
     binary = BinaryLog()
     dual_domain = "box"
-    _of_margins, _of_duals = BinaryLog._of_margins, BinaryLog._of_duals
+    of_margins, of_duals = BinaryLog.of_margins, BinaryLog.of_duals
     curvature, lipschitz = BinaryLog.curvature, BinaryLog.lipschitz
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:

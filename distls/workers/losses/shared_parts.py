@@ -72,41 +72,41 @@ def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:
 class MarginLoss(Loss):
     """A sum over the outputs c of a function of the margin ``t_c z_c``, t_c = 1 for the row's class and -1 for others.
 
-    A subclass has `_of_margins`, and `_of_duals` if it has a dual.
+    A subclass has `of_margins`, and `of_duals` if it has a dual.
     """
 
     __slots__ = ()
 
     separable = True
 
-    def _of_margins(self, m: Any) -> tuple[Any, Any]:
+    def of_margins(self, m: Any) -> tuple[Any, Any]:
         """Return losses and their derivatives at margins (n, k)."""
         raise NotImplementedError
 
-    def _of_duals(self, b: Any) -> Any:
+    def of_duals(self, b: Any) -> Any:
         """Return the conjugates at duals ``b = t a`` (n, k)."""
         raise ValueError(f"{self.name} has no conjugate")
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
-        return np.asarray(self._of_margins(class_signs(y, scores.shape[1]) * scores)[0].sum(axis=1))
+        return np.asarray(self.of_margins(class_signs(y, scores.shape[1]) * scores)[0].sum(axis=1))
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row."""
         t = class_signs(y, scores.shape[1])
-        return np.asarray(t * self._of_margins(t * scores)[1])
+        return np.asarray(t * self.of_margins(t * scores)[1])
 
     def label_gradient(
         self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the derivatives of each row, and the losses."""
         t = class_signs(wanted, scores.shape[1])
-        values, slopes = self._of_margins(t * scores)
+        values, slopes = self.of_margins(t * scores)
         return np.asarray(t * slopes), np.asarray(values.sum(axis=1))
 
     def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
         """Return the conjugate of each row's loss."""
-        return np.asarray(self._of_duals(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
+        return np.asarray(self.of_duals(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
 
 
 _STEPS: dict[type[Loss], Any] = {}

@@ -30,7 +30,7 @@ class OvrHuberHinge(MarginLoss):
     name = "ovr_huber_hinge"
     aliases = ("huber",)
 
-    def _of_margins(self, m):
+    def of_margins(self, m):
         short = np.maximum(0.0, 1.0 - m)
         return np.where(short < 1.0, 0.5 * short**2, short - 0.5), -np.minimum(short, 1.0)
 
