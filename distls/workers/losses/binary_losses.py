@@ -26,6 +26,7 @@ from distls.workers.losses.row_functions import (
 )
 from distls.workers.losses.shared_parts import (
     MarginLoss,
+    SquaredSlack,
     binary_entropy,
     class_signs,
     separable_dual_step,
@@ -114,6 +115,7 @@ class BinarySquaredHinge(SingleOutput):
 
     name = "binary_squared_hinge"
     dual_domain = "ray"
+    dual_shortfall = SquaredSlack.dual_shortfall
 
     def of_margins(self, m: Array) -> tuple[Array, Array]:
         short = np.maximum(0.0, 1.0 - m)
@@ -133,10 +135,6 @@ class BinarySquaredHinge(SingleOutput):
     def slope_growth(self, k: int) -> float:
         """Return 2: without the factor 1/2 it is twice as steep."""
         return 2.0
-
-    def dual_shortfall(self, c: float) -> float:
-        """Return (1 - c)^2: the conjugate is quadratic."""
-        return (1.0 - c) ** 2
 
 
 class BinarySquared(SingleOutput):
@@ -187,11 +185,7 @@ class BinaryShare(SingleOutput):
         """Return the probabilities of both classes."""
         return np.hstack([1.0 - scores, scores])
 
-    probabilities = of_classes
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
+    probabilities, lipschitz = of_classes, BinarySquared.lipschitz
 
 
 class LogOfShare(BinaryShare):

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.binary_losses import BinaryHinge, BinarySquaredHinge, hinge_of_score
+from distls.workers.losses.binary_losses import BinaryHinge, BinarySquared, BinarySquaredHinge, hinge_of_score
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
@@ -96,6 +96,7 @@ class OvrSquaredHinge(MarginLoss):
     targets = ("class", "multilabel")
     dual_domain = "ray"
     binary = BinarySquaredHinge()
+    lipschitz = BinarySquared.lipschitz
 
     def of_margins(self, m: Floats) -> tuple[Floats, Floats]:
         short = np.maximum(0.0, 1.0 - m)
@@ -108,10 +109,6 @@ class OvrSquaredHinge(MarginLoss):
     def curvature(self, gradients: Floats) -> Floats:
         """Return 1 within the margin, where the gradient is not zero (Mangasarian's generalised Hessian)."""
         return np.asarray(gradients != 0.0, np.float64)
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
 
 
 @row_gradient_of(OvrSquaredHinge)

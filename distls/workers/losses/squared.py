@@ -52,6 +52,7 @@ class Squared(Loss):
     quadratic = True
     binary = BinarySquared()
     threshold = 0.5  # half-way between the values of the indicator
+    curvature, lipschitz = BinarySquared.curvature, BinarySquared.lipschitz
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -81,14 +82,6 @@ class Squared(Loss):
         if y.ndim == 1:
             return np.asarray(values - duals[np.arange(len(y)), y])
         return np.asarray(values - (duals * y).sum(axis=1))
-
-    def curvature(self, gradients: Floats) -> Floats:
-        """Return 1."""
-        return np.ones_like(gradients, np.float64)
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
 
 
 def squared_residuals(
