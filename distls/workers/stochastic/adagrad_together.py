@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.linear_algebra.dense_vectors import add_to_scores
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
@@ -133,7 +132,8 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
             for c in range(k):
                 z[c] = sums[0, c, m] + sums[1, c, m]
             if settings.fit_intercept:
-                add_to_scores(b[m], z)
+                for c in range(k):
+                    z[c] += kind(b[m, c])
             value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
             loss_sums[m] += s * value
             errors[m] += best != label
