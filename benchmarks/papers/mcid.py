@@ -37,8 +37,7 @@ import scipy.sparse as sp
 import distls
 from benchmarks.papers import opponents
 from benchmarks.papers.owners import made
-from distls.evaluation.scores import score_classes
-from distls.execution.batch import run_alone
+from distls.execution.row_reads import reduce_rows
 from distls.execution.serial import SerialExecutor
 from distls.problem import loss_form
 from distls.solvers.events import Callback, FitStart, RoundEvent
@@ -46,7 +45,9 @@ from distls.solvers.solver import State
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows
+from distls.workers.evaluation.class_metrics_task import MetricsTask
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
 
 BLOCK = 2048  # rows of a partition: accuracy is taken after whole partitions
 EVERY = 4 * BLOCK  # iterations between evaluations
@@ -165,8 +166,8 @@ class Watch(Callback):
         k = len(self._codes)
         # the loss does not matter, errors are counted; but its number of outputs
         loss = loss_form("crammer_singer", "class", k)
-        work = score_classes(self._test, predictor, loss, self._codes, k, cache_bytes=2**31)
-        total = run_alone(work, SerialExecutor())
+        task = MetricsTask(DatasetRef.of(self._test, 2**31), loss, self._codes, k, weighted=False)
+        total = reduce_rows(SerialExecutor(), self._test, predictor.compact(), task)
         self.iterations.append(self._done)
         self.accuracy.append(100 * float(total.right.sum()) / total.ledger.n_rows)
         self.seconds.append(self._kernels)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality.choose_pictures import draw
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report as report_of
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
 from distls.training.fitting import fit
@@ -70,7 +70,7 @@ def _curves(
             method, train, folder / method, params={**params, "alpha": alpha}, eval_data=folder / "train-test",
             eval_every=1, **limits,
         )  # fmt: skip
-        rounds = [e for e in make_report(folder / method, data=None).to_json()["events"] if "objective" in e]
+        rounds = [e for e in report_of(folder / method).to_json()["events"] if "objective" in e]
         columns = {"passes": "passes", "error": "eval_error", "objective": "objective"}
         curves.append({"method": method} | {name: [e[key] for e in rounds] for name, key in columns.items()})
     bound = _bound(train, methods["sdca"] | {"alpha": alpha, "init": str(folder / "sdca")}, 20 * passes)
@@ -94,7 +94,7 @@ def _features(folder: Path, rows: int, *, tiny: bool) -> list[dict[str, Any]]:
         "fit_intercept": False,
     }
     fit("bcd", folder / "train", folder / "run", params=params, passes=20, select=folder / "train-test")
-    settings = make_report(folder / "run", data=None).to_json()["settings"]
+    settings = report_of(folder / "run").to_json()["settings"]
     return [
         {"alpha": s["params"]["alpha"], "features": s["non_zero_rows"], "error": s["error"]} for s in settings
     ]

@@ -21,7 +21,7 @@ from distls.solvers.status import Status
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error
-from distls.training.callbacks import judged_text
+from distls.training.callbacks import eval_text
 from distls.training.fit_facts import LOOSE, judged_fact, objective_fact
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
@@ -91,7 +91,7 @@ def result_lines(result: FitResult) -> list[str]:
     if record.get("objective") is not None:
         lines.append(objective_line(record))
     if record.get("eval_error") is not None:
-        lines.append(judged_text(record, "eval"))
+        lines.append(eval_text(record))
     if record.get("averaging"):
         lines.append(averaging_text(record["averaging"]))
     lines += [f"note: {text}" for text in record.get("notes", [])]

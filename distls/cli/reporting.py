@@ -113,7 +113,8 @@ def check_page(page: Place) -> None:
 
 def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any], debug: bool) -> Report:
     """Return the report; a cluster is started for large data only."""
-    from distls.reporting.run_report import make_report, read_run
+    from distls.reporting.run_report import read_run
+    from distls.reporting.run_report import report as report_of
     from distls.storage.filesystem.paths import place_of
 
     cluster, n_bytes = cluster_of(options, debug), None if data is None else scored_bytes([data])
@@ -123,9 +124,9 @@ def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any
             own, _ = read_run(run).judged_on
             n_bytes = scored_bytes([place_of(path) for path in own]) if own else None
     if n_bytes is None:
-        return make_report(run, data, own_data=own_data)
+        return report_of(run, data, own_data=own_data)
     with Running(cluster, n_bytes, quiet=True) as (executor, _):
-        return make_report(run, data, executor=executor, own_data=own_data)
+        return report_of(run, data, executor=executor, own_data=own_data)
 
 
 @cli.command(short_help="Compare runs: curves, parameters, weights, predictions.")

@@ -38,7 +38,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 
 if TYPE_CHECKING:
-    from distls.execution.executor import Executor
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
     from distls.training.setting_fit import FitResult
@@ -233,16 +232,11 @@ def fit(
     with Running(cluster, n_bytes, quiet) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
         if page is not None and result.status != Status.INTERRUPTED:
-            _write_report(run, page, executor)
+            from distls.reporting.run_report import report
+
+            report(run, html=page, executor=executor, own_data=True)  # the user has named them
+            note(f"report in {page}")
     return conclude(result, run, quiet)
-
-
-def _write_report(run: Place, page: Place, executor: Executor) -> None:
-    """Write the page of a run that has ended."""
-    from distls.reporting.run_report import write_report
-
-    write_report(run, page, executor=executor, own_data=True)  # the user has named them
-    note(f"report in {page}")
 
 
 @cli.command(short_help="Continue a fit that was interrupted, or with more passes.")

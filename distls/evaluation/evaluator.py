@@ -27,6 +27,7 @@ from distls.execution.row_reads import reading_lanes, rows_reduced
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.filesystem.atomic import finite_json
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
 from distls.workers.evaluation.score_task import GradientSum, GradientTask
@@ -118,14 +119,11 @@ class Evaluator:
         classes = problem.dataset.meta.classes
         raw = of_raw_rows(predictor, problem)
         evaluation = await score_targets(dataset, raw, problem.loss, classes, codes)
-        # JSON has no infinity and no NaN.
-        criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
+        # JSON has no infinity, as where a projection onto the simplex leaves a probability of zero
+        found: dict[str, Any] = {f"{name}_error": evaluation.criterion}
         if isinstance(evaluation, RegressionEvaluation):
-            mse = evaluation.mse if math.isfinite(evaluation.mse) else None
-            return {f"{name}_error": criterion, f"{name}_mse": mse, f"{name}_log_loss": None}
-        # JSON has no infinity: a projection onto the simplex may leave a probability of zero
-        known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
-        return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
+            return finite_json({**found, f"{name}_mse": evaluation.mse, f"{name}_log_loss": None})
+        return finite_json({**found, f"{name}_log_loss": evaluation.log_loss})
 
     async def objective(self, fitted: Fitted) -> dict[str, Any]:
         """Return F(W, b) and the certificate, with what rounding may add to it; one read of the training data.

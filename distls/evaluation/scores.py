@@ -36,35 +36,21 @@ async def score_targets(
     With `weighted` rows with numbers or sets of labels count by their sample weights.
     """
     if dataset.meta.target == "continuous":
-        task = ResidualTask(DatasetRef.of(dataset), loss, weighted)
-        total = await rows_reduced(dataset, predictor.compact(), task)
-        _check_weight(dataset, total.weight)
+        residuals = ResidualTask(DatasetRef.of(dataset), loss, weighted)
+        found = await rows_reduced(dataset, predictor.compact(), residuals)
+        _check_weight(dataset, found.weight)
         return RegressionEvaluation(
-            total.ledger.n_rows, total.squares / total.weight, total.squared_deviations / total.weight, weighted,
-            None if loss_named(loss).quadratic else total.deviance / total.weight,
+            found.ledger.n_rows, found.squares / found.weight, found.squared_deviations / found.weight, weighted,
+            None if loss_named(loss).quadratic else found.deviance / found.weight,
             target_names(dataset.meta.source, dataset.meta.n_targets),
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
         return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    total = await score_classes(dataset, predictor, loss, codes, len(classes))
+    task = MetricsTask(DatasetRef.of(dataset), loss, codes, len(classes), weighted=False)
+    total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     log_loss = total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None
     return _of_classes(dataset, classes, total, total.pair_weights.astype(np.int64), log_loss)
-
-
-async def score_classes(
-    dataset: Dataset,
-    predictor: LinearPredictor,
-    loss: str,
-    codes: NDArray[np.int32],
-    n_classes: int,  # of the model
-    cache_bytes: int = 0,
-) -> MetricsSum:
-    """Sum errors and losses over all rows with classes, each of weight one."""
-    data = DatasetRef.of(dataset, cache_bytes)
-    task = MetricsTask(data, loss, codes, n_classes, weighted=False, probability=None, details=False)
-    total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
-    return total
 
 
 async def measure_labels(
@@ -89,7 +75,9 @@ async def measure_classes(
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
     # scores that a threshold has moved are not those of the loss any more
     before = natural if model.calibration and "threshold_for" not in model.calibration else None
-    task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before)
+    task = MetricsTask(
+        DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before, details=True
+    )
     total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")

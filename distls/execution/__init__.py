@@ -67,13 +67,13 @@ class ClusterOptions:
                 "a cluster of this command's own listens on loopback only"
             )
 
-    def for_data(self, n_bytes: float, small: int = SMALL_BYTES) -> ClusterOptions:
-        """Return the options with "auto" decided by the size of the data: serial up to `small` bytes."""
+    def for_data(self, n_bytes: float) -> ClusterOptions:
+        """Return the options with "auto" decided by the size of the data: serial up to `SMALL_BYTES`."""
         if self.executor != "auto":
             return self
         asked = (self.workers, self.threads_per_worker, self.memory_limit, self.scheduler)
         # Any option about workers asks for workers.
-        serial = n_bytes <= small and all(option is None for option in asked)
+        serial = n_bytes <= SMALL_BYTES and all(option is None for option in asked)
         return replace(self, executor="serial" if serial else "dask")
 
     def budget(self) -> MemoryBudget:

@@ -7,7 +7,7 @@ from typing import Any
 from distls.reporting.markup import tag
 from distls.reporting.plots import check_bokeh
 from distls.reporting.run_page import render_report
-from distls.reporting.run_report import make_report, read_run
+from distls.reporting.run_report import read_run, report
 from distls.storage.errors import DistlsError
 from distls.storage.filesystem.paths import Place
 
@@ -44,7 +44,7 @@ class LiveReport:
             return self._ended
         try:
             running = read_run(self._run).status["status"] == "RUNNING"
-            made = make_report(self._run, own_data=self._own_data and not running)
+            made = report(self._run, own_data=self._own_data and not running)
             page = render_report(made, refresh=_SECONDS if running else None)
         except (DistlsError, OSError) as error:
             return str(tag("p", error))

@@ -9,6 +9,7 @@ from distls.reporting.markup import Markup, joined, tag
 
 _MOST_ROWS = 100  # of a table in the page; --json has all
 _MATRIX = 26  # classes of a matrix
+_NAME = 22  # characters of a name in its heads
 
 
 def tiles(values: Sequence[Fact]) -> Markup:
@@ -152,9 +153,9 @@ def _matrix_cell(count: int, n_rows: int, right: bool) -> Markup:
     return tag("td", f"{count:,}", class_="right" if right else "wrong", style=f"--part:{depth:.0f}%")
 
 
-def _short(label: object, most: int = 22) -> str:
+def _short(label: object) -> str:
     text = str(label)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
 
 
 def feature_lists(features: Mapping[str, Sequence[tuple[str, float]]]) -> Markup:

@@ -190,20 +190,39 @@ class Report(Shown):
         }
 
 
-def make_report(
+@long_call
+def report(
     run: str | Place,
     data: str | Place | None = None,
     *,
-    executor: Executor | None = None,
+    html: str | Place | None = None,
     own_data: bool = False,
+    executor: Any = None,
+    **workers: Unpack[Workers],
 ) -> Report:
-    """Read a run, and score its model on `data`, a data set or a file, if that is given.
+    """Return the report of a run, its model scored on `data`, a data set or a file, if that is given.
 
     With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None
     the model is scored on those of `eval_data` or `select`, or on the test files of `train`, if they are still there. A
-    run of somebody else may name any path or URL. Raises FormatError if `run` is no run, MismatchError if the model
-    cannot score the data.
+    run of somebody else may name any path or URL.
+
+    With `html` the report is also written there, as one file that needs no network; an older report is replaced, any
+    other file is refused.
+
+    Raises FormatError if `run` is no run, MismatchError if the model cannot score the data; BadInputError if Bokeh is
+    not installed, MismatchError or StorageError if `html` cannot be written.
     """
+    if html is None:
+        return _made(run, data, own_data, executor_of(executor))
+    from distls.reporting.page import checked_page, write_page
+    from distls.reporting.run_page import render_report
+
+    page, made = checked_page(html), _made(run, data, own_data, executor_of(executor))
+    write_page(page, render_report(made))
+    return made
+
+
+def _made(run: str | Place, data: str | Place | None, own_data: bool, executor: Executor) -> Report:
     record = read_run(run)
     remarks: list[str] = []
     training = _training(record, remarks) if own_data else None
@@ -243,43 +262,3 @@ def _training(record: RunRecord, remarks: list[str]) -> Dataset | None:
         return found
     remarks.append(f"{record.config.dataset} is not what the model was trained on: it was replaced")
     return None
-
-
-def write_report(
-    run: str | Place,
-    out: str | Place,
-    data: str | Place | None = None,
-    *,
-    executor: Executor | None = None,
-    own_data: bool = False,
-) -> None:
-    """Write the report of a run, as of `make_report`, as one HTML file that needs no network.
-
-    An older report at `out` is replaced, any other file is refused. Raises as `make_report`; BadInputError if Bokeh
-    is not installed, MismatchError or StorageError if `out` cannot be written.
-    """
-    report(run, data, html=out, executor=executor, own_data=own_data)
-
-
-@long_call
-def report(
-    run: str | Place,
-    data: str | Place | None = None,
-    *,
-    html: str | Place | None = None,
-    own_data: bool = False,
-    executor: Any = None,
-    **workers: Unpack[Workers],
-) -> Report:
-    """Return the report of a run, as `distls report` shows it, and with `html` write its page too.
-
-    Parameters and errors are those of `make_report` and `write_report`.
-    """
-    from distls.reporting.page import checked_page, write_page
-    from distls.reporting.run_page import render_report
-
-    page = None if html is None else checked_page(html)
-    made = make_report(run, data, executor=executor_of(executor), own_data=own_data)
-    if page is not None:
-        write_page(page, render_report(made))
-    return made

@@ -4,7 +4,7 @@ Rows and columns, sparse and dense, are NamedTuples of arrays, which numba accep
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,10 +97,10 @@ def dense_of(x: Rows, n_features: int, dtype: Any = None) -> NDArray[Any]:
     return out
 
 
-def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
-    """Copy the rows `order` (any subset, any order) into a new block of the same kind."""
-    if isinstance(x, DenseRows):
-        return DenseRows(x.values[order])
+def take_rows(x: Any, order: NDArray[np.integer[Any]]) -> Any:
+    """Copy the rows `order` (any subset, any order) of a block of features or of targets into a new one."""
+    if not isinstance(x, CsrRows):
+        return DenseRows(x.values[order]) if isinstance(x, DenseRows) else x[order]
     counts = np.diff(x.indptr)[order]
     indptr = np.zeros(len(order) + 1, dtype=np.int64)
     np.cumsum(counts, out=indptr[1:])
@@ -114,14 +114,22 @@ def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
     return CsrRows(indptr, x.indices[source], x.data[source])
 
 
-def concatenate_rows(blocks: Sequence[Rows]) -> Rows:
-    """Copy consecutive blocks of one layout into one."""
+def concatenate_rows(blocks: Sequence[Any]) -> Any:
+    """Copy consecutive blocks of features, or of targets, of one layout into one."""
     if isinstance(blocks[0], DenseRows):
-        return DenseRows(np.concatenate([block[0] for block in blocks]))
-    sparse = [block for block in blocks if isinstance(block, CsrRows)]
-    lengths = np.concatenate([np.diff(x.indptr) for x in sparse])
+        return DenseRows(np.concatenate([block.values for block in blocks]))
+    if not isinstance(blocks[0], CsrRows):
+        return np.concatenate(blocks)
+    lengths = np.concatenate([np.diff(x.indptr) for x in blocks])
     return CsrRows(
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False),
-        np.concatenate([x.indices for x in sparse]),
-        np.concatenate([x.data for x in sparse]),
+        np.concatenate([x.indices for x in blocks]),
+        np.concatenate([x.data for x in blocks]),
     )
+
+
+def concatenate_partitions(parts: Sequence[Partition]) -> Partition:
+    """Copy consecutive partitions of one kind into one."""
+    # what the first has not, none has
+    x, y, weight = (None if each[0] is None else concatenate_rows(each) for each in zip(*parts, strict=True))
+    return Partition(cast(Rows, x), y, weight)

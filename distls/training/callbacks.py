@@ -162,13 +162,13 @@ def measures_text(record: Record) -> str:
             if certificate.get("relative", 0.0) <= LOOSE:
                 parts.append(f"{certificate['kind']} {certificate['value']:.2e}{share}")
     if "eval_error" in record:
-        parts.append(judged_text(record, "eval"))
+        parts.append(eval_text(record))
     return ", ".join(parts)
 
 
-def judged_text(record: Record, name: str) -> str:
-    """Return the result on the evaluation ("eval") or selection ("select") data, and which of them."""
-    return f"{name} {judged_fact(record, name).said}"
+def eval_text(record: Record) -> str:
+    """Return the result on the evaluation data."""
+    return f"eval {judged_fact(record, 'eval').said}"
 
 
 def _number(value: float | None) -> str:

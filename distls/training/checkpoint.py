@@ -37,11 +37,8 @@ def packed(done: Standing[State], request: str) -> tuple[Record, dict[str, NDArr
 def read_checkpoint(path: Place, run: Place, state_type: type[S], request: str) -> Standing[S]:
     """Read where a fit stood; raise MismatchError for a checkpoint of another request, CorruptDataError if damaged."""
     told, arrays = read_bundle(path, "checkpoint", run)
-    # absent where it was written before checkpoints named their request
-    if told.get("request", request) != request:
-        raise MismatchError(
-            f"{path}: a checkpoint of another fit (digest {told['request']}, expected {request})"
-        )
+    if (own := told.get("request")) != request:
+        raise MismatchError(f"{path}: a checkpoint of another fit (digest {own}, expected {request})")
     kept = {name.removeprefix(_BEST): arrays.pop(name) for name in list(arrays) if name.startswith(_BEST)}
     with as_format_error(str(path)):
         best = None
@@ -50,10 +47,8 @@ def read_checkpoint(path: Place, run: Place, state_type: type[S], request: str) 
             best = Fitted(
                 LinearPredictor(weights, intercept, told["best"]["recipe"], kept), told["best"]["alpha"]
             )
-        # without the record where it was written before checkpoints had theirs, and in a fit that was begun before
-        # certificates were counted
-        progress = convert_json({"certified_all": None, **told["progress"]}, Progress)
-        record = convert_json(told.get("record", {}), Record)
+        progress = convert_json(told["progress"], Progress)
+        record = convert_json(told["record"], Record)
         return Standing(state_type.join(told["state"], arrays), progress, record, best)
 
 

@@ -30,13 +30,9 @@ from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_config import RunConfig, moved_along
 from distls.training.run_folder import Run
-from distls.workers.losses.loss_registry import loss_named
 
 if TYPE_CHECKING:
     from distls.request import Source
-
-# A digest of runs in which two classes have one column of weights; those of earlier versions had two.
-_ONE_OUTPUT = "the form of two classes"
 
 
 @dataclass(frozen=True)
@@ -197,14 +193,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             )
         if not same or [_completed(self.method, params) for params in config.grid] != self.grid:
             raise MismatchError(f"{run.path}: a run of another fit; put back its own, or start a new run")
-        if not ended and _ONE_OUTPUT in self._digests(ended=True).keys() - config.digests.keys():
-            raise MismatchError(
-                f"{run.path}: begun by an earlier version, in which two classes had two columns of weights; start a "
-                "new run"
-            )
         # What has ended needs neither the solver's version nor a model to start from, which may be gone.
         for name, digest in self._digests(ended=ended).items():
-            expected = config.digests.get(name, digest)
+            # early ones name no solver
+            expected = config.digests.get(name, "" if name == self._solver else digest)
             if expected == digest:
                 continue
             if name == self._solver:
@@ -228,10 +220,8 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         data = {f"the data of --{name}": each.fingerprint for name, each in named.items() if each is not None}
         paths = {params["init"] for params in self.grid if not ended and params.get("init") is not None}
         starts = {f"the model {path}": weights_digest(path) for path in sorted(paths)}
-        # Named in the runs of two classes alone: the digests of others stay those of earlier versions.
-        one = {_ONE_OUTPUT: "1"} if loss_named(self.settings[0].problem.loss).one_output else {}
         solver = {} if ended else {self._solver: str(self.method.version)}
-        return {**solver, **one, **data, **starts}
+        return {**solver, **data, **starts}
 
     @property
     def notices(self) -> list[str]:

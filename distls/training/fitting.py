@@ -272,7 +272,7 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open, to one setting, paths of them, or several to choose among; see `resume`."""
     with _held(run, request):
         if run.has_ended:
-            return run_alone(finished(run, request), options.executor)
+            return finished(run)
         # Before the first read: a worker that sees other files must not take part.
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:

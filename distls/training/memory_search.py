@@ -19,13 +19,13 @@ from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import save_model
-from distls.storage.rows import CsrRows, Partition
+from distls.storage.rows import CsrRows
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run
 from distls.training.setting_fit import model_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.rounds.row_weights import fold_of
+from distls.workers.rounds.row_weights import fold_of, row_weights
 
 if TYPE_CHECKING:
     from distls.training.selection import FoldView, Race
@@ -115,7 +115,8 @@ class RowsHere:
         return LinearPredictor(full, intercept)
 
     def _given(self, problem: Problem, rows: NDArray[np.bool_]) -> RowsInMemory:
-        s = np.concatenate([_weights(part, problem) for part in self._parts])[rows]
+        by_class = problem.row_weight_by_class
+        s = np.concatenate([row_weights(part, by_class) for part in self._parts])[rows]
         loss, k = loss_named(problem.loss), problem.shape[1]
         return RowsInMemory(self._x[rows], self._y[rows], s / s.mean(), loss, k, 1.0, problem.fit_intercept)
 
@@ -140,12 +141,6 @@ def _in_fold(n_rows: int, fold: int, folds: int) -> NDArray[np.bool_]:
     held = np.zeros(n_rows, dtype=bool)
     held[fold_of(n_rows, fold, folds)] = True
     return held
-
-
-def _weights(part: Partition, problem: Problem) -> NDArray[np.float64]:
-    by_class = problem.row_weight_by_class
-    own = by_class[part.y] if part.y.ndim == 1 else np.full(len(part.y), by_class[0])
-    return np.asarray(own if part.sample_weight is None else own * part.sample_weight)
 
 
 def _joined(blocks: Sequence[Any]) -> tuple[Any, Any]:

@@ -62,8 +62,8 @@ _KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is dam
 _LARGEST_EVENTS = 2**30
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"round-\d{6,}")
-# Beside the state of rows; `best` is of runs that were begun before checkpoints had it.
-_WHILE_IT_RUNS = ("checkpoints", "all-rows", "best", "search")
+# Beside the state of rows.
+_WHILE_IT_RUNS = ("checkpoints", "all-rows", "search")
 
 
 def _is_left_over(path: Place) -> bool:
@@ -104,7 +104,6 @@ class Run:
                     cls.check_new(path)  # another process was faster
                 write_json(path / "config.json", config.stored())
         made.request = config.makers
-        made.owner = made.request if config.digests else ""
         return made
 
     @staticmethod
@@ -171,16 +170,11 @@ class Run:
         """The digest of the request, which checkpoints and status name."""
         return self.config.makers
 
-    @cached_property
-    def owner(self) -> str:
-        """The digest of the request, to which what is kept for each row belongs; empty in runs of earlier versions."""
-        return self.request if self.config.digests else ""
-
     @property
     def state(self) -> StateFolder:
         """The folder of what is kept for each row."""
         # The absolute path: workers have other current folders.
-        return StateFolder.of(self.path.absolute() / "state", self.owner)
+        return StateFolder.of(self.path.absolute() / "state", self.request)
 
     def write_config(self, config: RunConfig) -> None:
         """Replace the request of the run."""

@@ -1,7 +1,6 @@
 """The fit of one setting into its run folder, from its newest checkpoint if it has one."""
 
 import functools
-import math
 import platform
 import time
 from collections.abc import Mapping
@@ -38,7 +37,6 @@ from distls.training.fit_facts import fit_facts
 from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import DualPoint, drop_others, publish_duals, published_duals
-from distls.workers.prediction.predictor import LinearPredictor
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +120,7 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     """Train the one setting of a request into `run`, from where it stood if it was stopped, as a fit of a batch."""
     # A run that has ended is not trained again.
     if run.has_ended:
-        return await finished(run, request)
+        return finished(run)
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, state=run.state)
     begun = _start(run, solver)
@@ -192,15 +190,7 @@ def _start(run: Run, solver: Solver[S]) -> Standing[S]:
     found = run.load_checkpoint(solver.state_type, solver.holds)
     # Events after the checkpoint will be written again.
     run.truncate_events(0 if found is None else found.state.round)
-    if found is None:
-        return Standing(solver.init())
-    if found.progress.best is None or found.best is not None or not (run.path / "best").exists():
-        return found
-    # of a run that was begun before checkpoints had the best predictor
-    model = load_model(run.path / "best")
-    # The published alpha of a path, which the problem does not know.
-    alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
-    return replace(found, best=Fitted(LinearPredictor.of(model), alpha))
+    return Standing(solver.init()) if found is None else found
 
 
 def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
@@ -297,20 +287,14 @@ def close(run: Run, end: End, costs: Record, duals: DualPoint | None = None) -> 
     return _result(run, end.model, end.calibrated)
 
 
-async def finished(run: Run, request: FitRequest) -> FitResult:
+def finished(run: Run) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
-    status = run.status
-    model = _published(run) if status["status"] != Status.DIVERGED else None
+    model = _published(run) if run.status["status"] != Status.DIVERGED else None
     if model is None:
         return _result(run, None)
     # what a process that was killed just then has left
-    duals = published_duals(str(run.path), model.dataset_fingerprint)
-    _clear(run, duals)
-    if model.calibration or request.calibrate is None:
-        return _result(run, model)
-    # of a run that was begun when calibration came after the status
-    end = await calibrated(run, request, End(status["status"], status, model))
-    return close(run, store(run, end), {}, duals)
+    _clear(run, published_duals(str(run.path), model.dataset_fingerprint))
+    return _result(run, model)
 
 
 def _clear(run: Run, duals: DualPoint | None) -> None:

@@ -48,11 +48,11 @@ print(f"objective {best.record['objective']:.5f}")
 print(f"at most {gap:.1e} above the optimum")
 
 # %%
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report
 
 rounds = [
     event
-    for event in make_report(folder / "best", data=None).to_json()["events"]
+    for event in report(folder / "best").to_json()["events"]
     if "certificate" in event
 ]
 passes = [event["passes"] for event in rounds]

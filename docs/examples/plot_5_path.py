@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 
 import distls
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report
 
 folder = Path(tempfile.mkdtemp())
 X, y = load_digits(return_X_y=True)
@@ -41,7 +41,7 @@ print(result)
 # %%
 # Strong penalties on the right use few of the 64 pixels; the dotted line is the strength with the lowest error.
 settings = sorted(
-    make_report(folder / "run", data=None).to_json()["settings"],
+    report(folder / "run").to_json()["settings"],
     key=lambda s: s["params"]["alpha"],
 )
 alphas = [s["params"]["alpha"] for s in settings]

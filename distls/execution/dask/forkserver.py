@@ -6,7 +6,6 @@ import fcntl
 import importlib
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 from distls.storage.errors import WorkerError
+from distls.storage.filesystem.memory_folder import held_folder, open_folder, sweep_folders
 from distls.storage.filesystem.private_folder import private_folder, temporary_home
 
 Made = TypeVar("Made", bound="Closable")
@@ -194,9 +194,9 @@ def choose_listener_folder() -> None:
         home = private_folder(temporary_home())
         if len(os.fsencode(home)) > _LONGEST:
             return
-        with _locked(home):
-            sweep(home)
-            _HELD.append(_open(Path(_made_in(home))))
+        with held_folder(home):
+            sweep_folders(home, _PREFIX)
+            _HELD.append(open_folder(Path(_made_in(home))))
             fcntl.flock(_HELD[-1], fcntl.LOCK_SH)
 
 
@@ -206,25 +206,3 @@ def _made_in(home: Path) -> str:
         return util.get_temp_dir()
     finally:
         tempfile.tempdir = before
-
-
-def sweep(home: Path) -> None:
-    """Remove the folders of processes that were killed."""
-    for folder in home.glob(f"{_PREFIX}*"):
-        # one that is in use stays
-        with contextlib.suppress(OSError), _locked(folder, fcntl.LOCK_NB):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, options: int = 0) -> Iterator[None]:
-    descriptor = _open(folder)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | options)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _open(folder: Path) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
-import google_crc32c
 import numpy as np
 from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import CorruptDataError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders
+from distls.storage.filesystem.checksums import crc32c, little_endian
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import open_regular, read_bytes, read_json, read_with_retries
 
@@ -84,8 +84,7 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
 
     Return its encoded bytes, checksum included (0 when it is empty and has no chunk), and the crc32c of the payload.
     """
-    # Little-endian, as the metadata says, on any machine.
-    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    array = little_endian(array)
     folder.mkdir(parents=True, exist_ok=True)
     metadata = _array_metadata(array.shape, array.dtype, codec)
     (folder / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
@@ -95,7 +94,7 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
     flat = array.reshape(-1)
     payload = flat.view(np.uint8) if encoder is None else np.frombuffer(encoder.encode(flat), np.uint8)
     # Of the encoded bytes: damage is found before anything is decoded.
-    checksum = google_crc32c.value(payload)
+    checksum = crc32c(payload)
     path = chunk_path(folder, array.ndim)
     path.parent.mkdir(parents=True, exist_ok=True)
     tail = memoryview(checksum.to_bytes(4, "little"))
@@ -231,7 +230,7 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
 
 
 def _matches(content: bytes, n_bytes: int) -> bool:
-    return google_crc32c.value(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little")
+    return crc32c(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little")
 
 
 # The frame's own claim, compared with what the metadata asks for.
@@ -270,7 +269,7 @@ def _read_payload(
     def read() -> NDArray[np.uint8]:
         encoded = _read_file(path, within, size, into, corrupt)
         payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
-        if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
+        if crc32c(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
             raise corrupt("its checksum does not match, bytes were changed")
         return payload
 

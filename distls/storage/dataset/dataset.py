@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
-import google_crc32c
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from distls.storage.dataset.row_origins import (
 from distls.storage.dataset.standardization import Standardization
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, sweep, write_json
+from distls.storage.filesystem.checksums import crc32c, little_endian
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.safe_read import convert_json, read_json, read_with_retries
 from distls.storage.rows import Partition
@@ -301,9 +301,7 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
 
 
 def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
-    # of the little-endian bytes: the same on any machine
-    little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
-    return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
+    return {name: crc32c(little_endian(array).tobytes()) for name, array in arrays.items()}
 
 
 def publish(

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from distls.storage.dataset.dataset import Dataset, complete, with_counts
 from distls.storage.dataset.exchangeability import Deviation, Exchangeability, label_deviation
@@ -28,7 +27,7 @@ from distls.storage.errors import MismatchError
 from distls.storage.filesystem.atomic import atomic_directory
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
-from distls.storage.rows import CsrRows, Partition, concatenate_rows
+from distls.storage.rows import concatenate_partitions
 
 _SHARED = ("layout", "dtype", "target", "n_features", "n_targets", "transforms_digest", "codecs")
 
@@ -102,7 +101,7 @@ class _Join:
                 ((which, own),) = parts
                 _link(partition_folder(self.both[which].path, own), partition_folder(folder, index))
             else:
-                rows = _joined([self.both[which].read(own) for which, own in parts])
+                rows = concatenate_partitions([self.both[which].read(own) for which, own in parts])
                 known, new = self.metas
                 written = write_partition(
                     folder, index, rows, known.n_features, len(new.classes), known.codecs
@@ -181,19 +180,6 @@ def _sums(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     # classes that are new come behind those that were known
     padded = [*one, *[0] * (len(other) - len(one))]
     return [a + b for a, b in zip(padded, other, strict=True)]
-
-
-def _joined(parts: Sequence[Partition]) -> Partition:
-    """Return the rows of partitions of one kind as one."""
-    # one partition of each dataset: they are small
-    x = concatenate_rows([part.x for part in parts])
-    y, weight = parts[0].y, parts[0].sample_weight
-    if y is not None:
-        targets = [part.y for part in parts]
-        y = concatenate_rows(targets) if isinstance(y, CsrRows) else np.concatenate(targets)
-    if weight is not None:
-        weight = np.concatenate([part.sample_weight for part in parts])
-    return Partition(x, y, weight)
 
 
 # Hard links cost no room, and the old folder can go without them; a symbolic link would need it.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.filesystem.checksums import little_endian
 from distls.storage.filesystem.safe_read import convert_json
 
 FORMAT_VERSION = 1
@@ -122,6 +123,7 @@ class _StoredTable:
     checksums: dict[str, NDArray[np.uint32]]  # crc32c of the encoded payload, which also ends the chunk
 
     counted: ClassVar[str]  # name of the array `counts`, and of the field of a record
+    stored_values: ClassVar[bool] = True  # whether `nnz` is stored, else it is zero
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -162,7 +164,7 @@ class _StoredTable:
         names = sorted(records[0].sizes) if records else []
         return cls(
             np.array([getattr(r, cls.counted) for r in records], dtype=np.int64),
-            np.array([r.nnz for r in records], dtype=np.int64),
+            np.array([r.nnz if cls.stored_values else 0 for r in records], dtype=np.int64),
             {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
             {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
         )
@@ -181,7 +183,8 @@ class _StoredTable:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored arrays by name, sorted."""
-        arrays: dict[str, NDArray[Any]] = {self.counted: self.counts, "nnz": self.nnz}
+        arrays: dict[str, NDArray[Any]] = {self.counted: self.counts}
+        arrays |= {"nnz": self.nnz} if self.stored_values else {}
         for name in self.sizes:
             # a slash would make a group of its own
             stored = name.replace("/", ".")
@@ -192,7 +195,8 @@ class _StoredTable:
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
         names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
-        wanted = {cls.counted, "nnz", *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
+        wanted = {cls.counted, *(f"{n}.{kind}" for n in names for kind in ("size", "crc32c"))}
+        wanted |= {"nnz"} if cls.stored_values else set()
         if arrays.keys() - wanted:
             raise ValueError(f"unknown arrays {sorted(arrays.keys() - wanted)}")
         length = arrays[cls.counted].shape
@@ -204,7 +208,8 @@ class _StoredTable:
         sizes, checksums = (
             {n.replace(".", "/"): arrays[f"{n}.{kind}"] for n in names} for kind in ("size", "crc32c")
         )
-        return cls(arrays[cls.counted], arrays["nnz"], sizes, checksums)
+        counts = arrays[cls.counted]
+        return cls(counts, arrays["nnz"] if cls.stored_values else np.zeros_like(counts), sizes, checksums)
 
 
 class PartitionTable(_StoredTable):
@@ -234,6 +239,13 @@ class ShardTable(_StoredTable):
         return np.cumsum(self.counts) - self.counts
 
 
+class OriginTable(_StoredTable):
+    """The group ``origins/table/``: arrays of shape (n_partitions,)."""
+
+    counted = "id_bytes"
+    stored_values = False
+
+
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:
     """Return the sha256 of the metadata and every partition's checksums, which identifies a dataset."""
     return digest_of(meta.to_json(), table.to_arrays())
@@ -245,5 +257,5 @@ def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> st
     digest = hashlib.sha256(canonical_json(attributes).encode())
     for name, array in arrays.items():
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        digest.update(little_endian(array).data)
     return digest.hexdigest()

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.metadata import OriginTable
 from distls.storage.dataset.partitions import are_offsets
 from distls.storage.dataset.parts import (
-    Reported,
     as_damage,
     read_description,
     read_part,
@@ -95,7 +95,7 @@ class RowOrigins:
     path: Place  # of the dataset
     facts: OriginFacts
     n_rows: NDArray[np.int64]  # of each partition
-    table: dict[str, NDArray[Any]]
+    table: OriginTable
 
     def read(self, index: int) -> RowSources:
         """Read the origins of partition `index`, verified, into fresh arrays.
@@ -103,9 +103,9 @@ class RowOrigins:
         Raises CorruptDataError, naming the array, if one is missing, truncated, changed or inconsistent.
         """
         where = f"{self.path}: origins of partition {index}"
-        n_rows, n_bytes = int(self.n_rows[index]), int(self.table["id_bytes"][index])
+        n_rows, n_bytes = int(self.n_rows[index]), int(self.table.counts[index])
         arrays = read_part(
-            origins_folder(self.path, index), _layout(self.facts, n_rows, n_bytes), {}, self._reported(index),
+            origins_folder(self.path, index), _layout(self.facts, n_rows, n_bytes), {}, self.table.reported(index),
             BufferPool(), where, _remedy(self.path), self.path,
         )  # fmt: skip
         ids = None
@@ -121,14 +121,7 @@ class RowOrigins:
 
     def record(self, index: int) -> OriginRecord:
         """Return what the writer of partition `index` has reported."""
-        return OriginRecord(*self._reported(index), int(self.table["id_bytes"][index]))
-
-    def _reported(self, index: int) -> Reported:
-        names = _layout(self.facts, 0, 0)
-        sizes, checksums = (
-            {name: int(self.table[f"{name}.{kind}"][index]) for name in names} for kind in ("size", "crc32c")
-        )
-        return sizes, checksums
+        return OriginRecord(*self.table.reported(index), int(self.table.counts[index]))
 
 
 def origins_folder(root: Place, index: int) -> Place:
@@ -187,15 +180,10 @@ def publish_origins(
 ) -> None:
     """Complete the group: the table of the partitions, in their order, and the description."""
     ordered = list(records)
-    table: dict[str, NDArray[Any]] = {"id_bytes": np.array([r.id_bytes for r in ordered], dtype=np.int64)}
-    for name in _layout(facts, 0, 0):
-        if any(name not in record.sizes for record in ordered):
-            raise IncompleteError(f"{root}: origins of rows are missing; run the same ingest again")
-        table[f"{name}.size"] = np.array([r.sizes[name] for r in ordered], dtype=np.int64)
-        table[f"{name}.crc32c"] = np.array([r.checksums[name] for r in ordered], dtype=np.uint32)
-    # Sorted: the digest goes over the arrays in this order.
+    if any(record.sizes.keys() != _layout(facts, 0, 0).keys() for record in ordered):
+        raise IncompleteError(f"{root}: origins of rows are missing; run the same ingest again")
     described = {**msgspec.to_builtins(facts), "dataset_fingerprint": dataset_fingerprint}
-    write_described(root / ORIGINS, "distls_origins", described, "table", dict(sorted(table.items())))
+    write_described(root / ORIGINS, "distls_origins", described, "table", OriginTable.of(ordered).to_arrays())
 
 
 def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> RowOrigins | None:
@@ -211,25 +199,18 @@ def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> Ro
             if isinstance(folder, Path) and folder.is_dir():
                 raise  # they were kept, and what describes them is lost
             return None
-        table = read_table(folder / "table", root, described)
+        table = OriginTable.from_arrays(read_table(folder / "table", root, described))
         # Rows of another dataset would be joined wrongly without any error.
         if described.pop("dataset_fingerprint") != fingerprint:
             raise ValueError("they are those of another data set")
         del described["digest"]
         facts = convert_json(described, OriginFacts)
-        _check_table(facts, table, n_rows)
+        sound = len(table) == len(n_rows) and (
+            not len(table) or table.sizes.keys() == _layout(facts, 0, 0).keys()
+        )
+        if not sound or np.any(table.counts < 0):
+            raise ValueError("their table does not fit the metadata")
         return RowOrigins(root, facts, n_rows, table)
-
-
-def _check_table(facts: OriginFacts, table: dict[str, NDArray[Any]], n_rows: NDArray[np.int64]) -> None:
-    wanted: dict[str, type[np.generic]] = {"id_bytes": np.int64}
-    for name in _layout(facts, 0, 0):
-        wanted |= {f"{name}.size": np.int64, f"{name}.crc32c": np.uint32}
-    sound = table.keys() == wanted.keys() and all(
-        array.shape == n_rows.shape and array.dtype == wanted[name] for name, array in table.items()
-    )
-    if not sound or np.any(table["id_bytes"] < 0):
-        raise ValueError("their table does not fit the metadata")
 
 
 def _remedy(root: Place) -> str:

@@ -1,4 +1,4 @@
-"""The checksum of what is on disk, crc32c: of bytes, of JSON documents, and of the blocks of a file read by ranges."""
+"""What is on disk: arrays as bytes, and their checksum, crc32c, of JSON documents and of files read by ranges too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +14,11 @@ from distls.storage.filesystem.safe_read import read_json
 
 BLOCK = 2**16  # bytes with a checksum of their own: less than what most reads ask for
 _SUM, _LITTLE = 4, np.dtype("<u4")  # bytes of a checksum, and its type on disk
+
+
+def little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array in C order and of little-endian numbers: the same bytes on any machine."""
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def crc32c(*parts: bytes | NDArray[Any], after: int = 0) -> int:

@@ -100,7 +100,7 @@ def _locked_folder(home: Path, prefix: str) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=home))
         with contextlib.suppress(FileNotFoundError):
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = open_folder(path)
             # without locks nothing is swept either
             with contextlib.suppress(OSError):
                 # A sweep waits for no lock, so this one is soon free.
@@ -118,16 +118,29 @@ def _own_here() -> str:
     return f"{_own()}{zlib.crc32(platform.node().encode()):08x}-"
 
 
-@functools.cache
-def _sweep(home: Path, own: str) -> None:
-    """Remove, once in a process, what killed processes of this user have left in a folder."""
-    for path in home.glob(f"{own}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Other users may make folders with such a name in a shared place.
-                if os.fstat(lock).st_uid == os.geteuid():
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(lock)
+def open_folder(path: Path) -> int:
+    """Open a folder, by which it can be locked."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+@contextlib.contextmanager
+def held_folder(path: Path, options: int = 0) -> Iterator[int]:
+    """Hold the lock on a folder, and yield its descriptor; with `fcntl.LOCK_NB` raise OSError if another has it."""
+    descriptor = open_folder(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | options)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sweep_folders(home: Path, prefix: str) -> None:
+    """Remove what killed processes of this user have left in a folder: the folders in it that nobody holds."""
+    for path in home.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), held_folder(path, fcntl.LOCK_NB) as descriptor:
+            # Other users may make folders with such a name in a shared place.
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+_sweep = functools.cache(sweep_folders)  # once in a process

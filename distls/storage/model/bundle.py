@@ -27,7 +27,7 @@ from distls.storage.filesystem.atomic import (
     write_bytes,
     write_json,
 )
-from distls.storage.filesystem.checksums import crc32c, is_sealed, sealed
+from distls.storage.filesystem.checksums import crc32c, is_sealed, little_endian, sealed
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, read_array_file, read_json
 
@@ -81,13 +81,11 @@ def write_bundle(
 
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
-    # little-endian C order: the same bytes on any machine
-    array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(
             f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits"
         )
-    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    array = little_endian(array)
     header, payload = _npy_parts(array)
     # No sync of its own: the folder is synced as a whole before it appears.
     write_bytes(folder / f"{name}.npy", header, payload.data, sync=False)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label, TargetKind, Width
 from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.filesystem.checksums import little_endian
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.machine import available_memory
@@ -170,12 +171,9 @@ def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
 
 def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:
     """Sha256 of the little-endian C-order bytes of the weights, the intercept in the same dtype, then the others."""
-    little = weights.dtype.newbyteorder("<")
-    digest = hashlib.sha256(np.ascontiguousarray(weights, dtype=little).tobytes())
-    digest.update(np.ascontiguousarray(intercept, dtype=little).tobytes())
-    for array in others:
-        # Little-endian and C-ordered: one digest on all machines.
-        digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+    digest = hashlib.sha256()
+    for array in (weights, intercept.astype(weights.dtype, copy=False), *others):
+        digest.update(little_endian(array).data)
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError, MemoryPlanError
+from distls.storage.filesystem.checksums import little_endian
 from distls.storage.filesystem.paths import place_of
 from distls.storage.machine import available_memory
 from distls.storage.model.bundle import array_reader
@@ -200,12 +201,12 @@ class ClassBlocks:
             digest.update(bytes(8 * (block.first - done)))  # classes in no block have no weights
             for a, b in zip(block.indptr[:-1].tolist(), block.indptr[1:].tolist(), strict=True):
                 digest.update((b - a).to_bytes(8, "little"))
-                digest.update(block.indices[a:b].astype("<u4", copy=False).tobytes())
-                digest.update(block.values[a:b].astype(self.dtype.newbyteorder("<"), copy=False).tobytes())
+                digest.update(little_endian(block.indices[a:b]).data)
+                digest.update(little_endian(block.values[a:b]).data)
             done = block.stop
         digest.update(bytes(8 * (self.shape[1] - done)))
         for array in others:
-            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+            digest.update(little_endian(array).data)
         return digest.hexdigest()
 
     # ---- as an array of NumPy

@@ -31,7 +31,7 @@ from distls.storage.dataset.dataset import STAGING
 from distls.storage.dataset.row_origins import RowIds
 from distls.storage.errors import CorruptDataError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, write_bytes
-from distls.storage.filesystem.checksums import crc32c, read_sealed, write_sealed
+from distls.storage.filesystem.checksums import crc32c, little_endian, read_sealed, write_sealed
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, opened_ranges
 from distls.storage.model.bundle import read_npy, write_npy
@@ -139,7 +139,7 @@ class StagingArea:
         The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,). `origins` are the numbers and the ids of
         its rows, if they are kept.
         """
-        path, words = self._chunk_path(name), _little(words)
+        path, words = self._chunk_path(name), little_endian(words)
         full = np.zeros((len(table), _ENTRY_BYTES // 4), dtype="<u4")
         full[:, : table.shape[1]] = table
         rows = table[:, _ROWS].tolist()
@@ -283,10 +283,6 @@ class StagingArea:
 
 
 # -- the bytes of chunks ---------------------------------------------------------------------------------
-
-
-def _little(array: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

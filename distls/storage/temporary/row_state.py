@@ -115,12 +115,10 @@ class RowState:
     def _name(self, index: int, version: int) -> str:
         return f"{self._owner} {self.folder.name} {index} {version}"
 
-    def holds(
-        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
-    ) -> bool:
+    def holds(self, index: int, version: int) -> bool:
         """Return whether `read` finds the array of partition `index`."""
         try:
-            self.read(index, version, shape, dtype)
+            self.read(index, version)
         except StateLostError:
             return False
         return True

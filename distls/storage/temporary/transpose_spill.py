@@ -19,6 +19,7 @@ from distls.storage.filesystem.checksums import (
     block_sums,
     checked_range,
     content_bytes,
+    little_endian,
     read_sealed,
     write_sealed,
 )
@@ -104,9 +105,9 @@ class SpillArea:
 
     def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
         """Write the arrays of a group."""
-        parts = [*map(_little, arrays)]
-        sums = block_sums(self._name(number), *parts)
-        write_bytes(self._group(number), *(part.data for part in (*parts, _little(sums))), sync=False)
+        parts = [little_endian(array).reshape(-1).view(np.uint8) for array in arrays]
+        sums = block_sums(self._name(number), *parts).view(np.uint8)
+        write_bytes(self._group(number), *(part.data for part in (*parts, sums)), sync=False)
 
     @contextlib.contextmanager
     def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
@@ -141,8 +142,3 @@ class SpillArea:
     def read_record(self, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
         return read_sealed(self._record(index), self.dataset)
-
-
-def _little(array: NDArray[Any]) -> NDArray[np.uint8]:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return little.reshape(-1).view(np.uint8)

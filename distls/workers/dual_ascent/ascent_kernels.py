@@ -58,7 +58,7 @@ _T = Totals()
 
 
 @helper
-def _add_moved(indices, data, start, stop, factor, d, w):
+def add_moved(indices, data, start, stop, factor, d, w):
     """Add ``factor * x (x) d`` to w, output by output where d is not zero."""
     for c in range(len(d)):
         if d[c] != 0.0:
@@ -124,7 +124,7 @@ def _add_to_weights(indices, data, start, stop, step, d, moved, l1, u, w):
     target = u if shrinks else w
     # Few outputs of a hinge move; a column of w at a time saves the others' memory traffic.
     if _SPARSE * moved < len(d):
-        _add_moved(indices, data, start, stop, step, d, target)
+        add_moved(indices, data, start, stop, step, d, target)
     else:
         row_axpy(indices, data, start, stop, step, d, target)
     if shrinks:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.dual_ascent.ascent_kernels import add_moved
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
@@ -78,17 +79,6 @@ def _add(indices, data, start, stop, d, w):
 
 
 @helper
-def _add_moved(indices, data, start, stop, d, w):
-    """Add ``x (x) d`` to w, class by class where d is not zero; the same bits as `_add`."""
-    # The same products in the same order per weight: the choice between both changes no bit.
-    for c in range(len(d)):
-        if d[c] != 0.0:
-            for p in range(start, stop):
-                j = np.intp(indices[p])
-                w[j, c] = fused(w.dtype.type(data[p]), d[c], w[j, c])
-
-
-@helper
 def _add_sums(sums, first, on, s, value, before, product):
     """Add a row's sums to those of the classes from `first` on where `on` is true."""
     losses, norms, gaps = sums[LOSS], sums[NORM], sums[GAP]
@@ -151,9 +141,9 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = -1.0
-        # Near the optimum few classes move at a row.
+        # Near the optimum few classes move at a row; products and their order are the same in both.
         if _SPARSE * sum_of_lanes(moved) < k:
-            _add_moved(indices, data, start, stop, d, w)
+            add_moved(indices, data, start, stop, 1.0, d, w)
         else:
             _add(indices, data, start, stop, d, w)
 

@@ -74,10 +74,10 @@ class MetricsTask(Task):
     codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
     n_outputs: int  # classes of the model
     weighted: bool  # rows count by their sample weights, else each one
-    probability: ProbabilityMap | None  # of the model
+    probability: ProbabilityMap | None = None  # of the model
     # of a calibrated model before it was, where its loss has probabilities
     natural: ProbabilityMap | None = None
-    details: bool = True  # ranks, curves and the quality of probabilities too
+    details: bool = False  # ranks, curves and the quality of probabilities too
 
     shares_reads = True
 

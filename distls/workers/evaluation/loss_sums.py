@@ -23,13 +23,12 @@ from distls.workers.linear_algebra.row_vectors import (
 from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_axpy,
-    row_axpy_pair,
     row_span,
     row_weight,
     scores,
 )
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
-from distls.workers.losses.row_functions import add_row_gradient, set_row_gradient
+from distls.workers.losses.row_functions import add_row_gradient, row_update, set_row_gradient
 from distls.workers.losses.targets import LossSums, class_losses
 
 # rows, scores and gradients of a batch: small enough to be still in a cache when they are read again
@@ -202,18 +201,11 @@ def _gather(values, indptr, indices, data):
 def _add_products(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
     """Add the products of the rows from `first` on with their gradients, as `class_losses` returns them."""
     indices, data = row_arrays(rows)
-    g = np.empty(grad.shape[1])
     for i in range(len(y)):
         start, stop = row_span(rows, first + i, indices, data)
-        s, label = row_weight(weight, i), np.intp(y[i])
-        add_row_gradient(s, runner_ups[i], label, gradients[i], grad_b)
-        if runner_ups[i] == GRADIENT_IN_G:
-            # weighted here: in `row_axpy` the order of three factors would be the compiler's
-            for c in range(len(g)):
-                g[c] = s * gradients[i, c]
-            row_axpy(indices, data, start, stop, 1.0, g, grad)
-        elif runner_ups[i] != label:
-            row_axpy_pair(indices, data, start, stop, s, np.intp(runner_ups[i]), label, grad)
+        s, runner_up, label = row_weight(weight, i), np.intp(runner_ups[i]), np.intp(y[i])
+        add_row_gradient(s, runner_up, label, gradients[i], grad_b)
+        row_update(indices, data, start, stop, s, runner_up, label, gradients[i], grad)
 
 
 @kernel

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.rows import CsrRows, Rows, concatenate_rows, n_rows_of, take_rows
+from distls.storage.rows import Partition, Rows, concatenate_partitions, n_rows_of, take_rows
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss_registry import loss_named
@@ -88,15 +88,14 @@ def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, An
     order = generator.permutation(len(table))
     # partitions are exchangeable, so as few as hold enough rows: reading them is the only cost of the sample
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), sample.n_rows)) + 1
-    rows, codes, wanted = [], [], sample.n_rows
+    parts, wanted = [], sample.n_rows
     # taken from the cache if a lane of this process has filled it; never cached for the sample alone
     source = replace(data, cache_bytes=0)
     for _, part in stream(source, [int(block) for block in order[:enough]], ledger):
         share = min(wanted, n_rows_of(part.x))
         # Sorted, so that rows are taken in the order in which they are stored.
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
-        rows.append(take_rows(part.x, chosen))
-        codes.append(take_rows(part.y, chosen) if isinstance(part.y, CsrRows) else part.y[chosen])
+        parts.append(Partition(take_rows(part.x, chosen), take_rows(part.y, chosen)))
         wanted -= share
-    joined = concatenate_rows(codes) if isinstance(codes[0], CsrRows) else np.concatenate(codes)
-    return concatenate_rows(rows), joined
+    x, y, _ = concatenate_partitions(parts)
+    return x, y

@@ -43,8 +43,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
     convolution: _ConvolutionRecipe | None = None
 
 
-_SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
-_CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
+_SCALARS = _Recipe.__struct_fields__[:-3]  # of a design, as are those of its convolution
 # field of a convolution -> name of its array in a model, unchanged since the first version of the format
 _CONVOLUTION_ARRAYS = {
     "filters": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales",
@@ -65,7 +64,7 @@ def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, 
         arrays |= {"pca_mean": design.projection.mean, "pca_components": design.projection.components}
     if design.convolution is not None:
         own = design.convolution
-        recipe["convolution"] = {name: getattr(own, name) for name in _CONVOLUTION_SCALARS}
+        recipe["convolution"] = {name: getattr(own, name) for name in _ConvolutionRecipe.__struct_fields__}
         recipe["convolution"]["shape"] = list(own.shape)
         found = {name: getattr(own, field) for field, name in _CONVOLUTION_ARRAYS.items()}
         arrays |= {name: array for name, array in found.items() if array is not None}

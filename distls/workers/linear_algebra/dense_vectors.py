@@ -37,10 +37,16 @@ def add_multiple(factor, a, out):
 
 
 @helper
+def add_to_scores(b, z):
+    """Add the intercept to the scores of a row, in their type."""
+    for c in range(len(z)):
+        z[c] += z.dtype.type(b[c])
+
+
+@helper
 def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
     """Set z to the scores of a row."""
     # Scores in the type of the given vector, float64 in these methods.
     row_scores(indices, data, start, stop, w, z)
     if fit_intercept:
-        for c in range(len(z)):
-            z[c] += z.dtype.type(b[c])
+        add_to_scores(b, z)

@@ -24,41 +24,25 @@ from distls.workers.losses.row_functions import (
     score_change_of,
     score_derivatives_of,
 )
-from distls.workers.losses.shared_parts import binary_entropy, class_signs, separable_dual_step
+from distls.workers.losses.shared_parts import (
+    MarginLoss,
+    SquaredSlack,
+    binary_entropy,
+    class_signs,
+    separable_dual_step,
+)
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
 from distls.workers.simd.vectors import fused, select
 
 Array = NDArray[np.float64]
 
 
-class SingleOutput(Loss):
-    """A loss of two classes. Scores are (n, 1); a subclass has `_of_margins`, and `_of_duals` if it has a dual."""
+class SingleOutput(MarginLoss):
+    """A loss of two classes. Scores are (n, 1)."""
 
     __slots__ = ()
 
-    separable = True
     one_output = True
-
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
-        """Return losses and their derivatives at margins (n, 1)."""
-        raise NotImplementedError
-
-    def _of_duals(self, b: Array) -> Array:
-        """Return the conjugates at duals ``b = t a`` (n, 1)."""
-        raise ValueError(f"{self.name} has no conjugate")
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return self._of_margins(class_signs(y, 1) * scores)[0][:, 0]
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivative of each row, shape (n, 1)."""
-        t = class_signs(y, 1)
-        return np.asarray(t * self._of_margins(t * scores)[1])
-
-    def conjugate(self, duals: Floats, y: Any) -> Array:
-        """Return the conjugate of each row's loss."""
-        return self._of_duals((class_signs(y, 1) * duals).astype(np.float64))[:, 0]
 
     def of_classes(self, scores: Floats) -> Floats:
         """Return minus half of the scores, and half: their difference and their softmax are those of the scores."""
@@ -76,10 +60,10 @@ class BinaryLog(SingleOutput):
     logistic = True
     dual_domain = "box"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return np.logaddexp(0.0, -m), -scipy.special.expit(-m)
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return binary_entropy(b)
 
     def probabilities(self, scores: Floats) -> Floats:
@@ -112,11 +96,11 @@ class BinaryHinge(SingleOutput):
     certificate = "duality_gap"
     dual_domain = "box"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         # Zero at the kink, as the kernel has it.
         return np.maximum(0.0, 1.0 - m), -(m < 1.0).astype(m.dtype)
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return -b
 
     def score_step(self, k: int, n_rows: int) -> float:
@@ -131,12 +115,13 @@ class BinarySquaredHinge(SingleOutput):
 
     name = "binary_squared_hinge"
     dual_domain = "ray"
+    dual_shortfall = SquaredSlack.dual_shortfall
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         short = np.maximum(0.0, 1.0 - m)
         return np.square(short), -2.0 * short
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return (0.25 * b - 1.0) * b
 
     def curvature(self, gradients: Floats) -> Floats:
@@ -151,10 +136,6 @@ class BinarySquaredHinge(SingleOutput):
         """Return 2: without the factor 1/2 it is twice as steep."""
         return 2.0
 
-    def dual_shortfall(self, c: float) -> float:
-        """Return (1 - c)^2: the conjugate is quadratic."""
-        return (1.0 - c) ** 2
-
 
 class BinarySquared(SingleOutput):
     """Squared distance from -1 or 1, ``1/2 (1 - m)^2``: that of ``RidgeClassifier`` of scikit-learn."""
@@ -165,10 +146,10 @@ class BinarySquared(SingleOutput):
     dual_domain = "line"
     quadratic = True
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return 0.5 * np.square(1.0 - m), m - 1.0
 
-    def _of_duals(self, b: Array) -> Array:
+    def of_duals(self, b: Array) -> Array:
         return (0.5 * b - 1.0) * b
 
     def curvature(self, gradients: Floats) -> Floats:
@@ -204,11 +185,7 @@ class BinaryShare(SingleOutput):
         """Return the probabilities of both classes."""
         return np.hstack([1.0 - scores, scores])
 
-    probabilities = of_classes
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
+    probabilities, lipschitz = of_classes, BinarySquared.lipschitz
 
 
 class LogOfShare(BinaryShare):
@@ -234,7 +211,7 @@ class BinaryPerceptron(SingleOutput):
     name = "binary_perceptron"
     certificate = "none"
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         return np.maximum(0.0, -m), -(m < 0.0).astype(m.dtype)
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
@@ -247,7 +224,8 @@ class BinaryPerceptron(SingleOutput):
 
 
 @helper
-def _log(t, z):
+def log_of_score(t, z):
+    """Return the logistic loss of a score and its derivatives."""
     m = t * z
     # From the smaller exponential, for either sign of m.
     small = exp_of_negative(-abs(m))
@@ -256,7 +234,8 @@ def _log(t, z):
 
 
 @helper
-def _hinge(t, z):
+def hinge_of_score(t, z):
+    """Return the hinge of a score and its first and second derivative; t is 1 for the label, else -1."""
     short = 1.0 - t * z
     return (0.0, 0.0, 0.0) if short <= 0.0 else (short, -t, 0.0)
 
@@ -275,7 +254,8 @@ def _squared(t, z):
 
 
 @helper
-def _share(t, z):
+def share_of_score(t, z):
+    """Return half the squared distance of a score from 1, or from 0 where t is -1, and its derivatives."""
     residual = z - (1.0 if t > 0.0 else 0.0)
     return 0.5 * residual * residual, residual, 1.0
 
@@ -340,16 +320,16 @@ def _register_columns(loss: type[Loss], of_score: Any) -> None:
 
 
 for _loss, _of_score in (
-    (BinaryLog, _log),
-    (BinaryHinge, _hinge),
+    (BinaryLog, log_of_score),
+    (BinaryHinge, hinge_of_score),
     (BinarySquaredHinge, _squared_hinge),
     (BinarySquared, _squared),
-    (BinaryShare, _share),
+    (BinaryShare, share_of_score),
     (LogOfShare, _log_of_share),
     (BinaryPerceptron, _perceptron),
 ):
     _register_rows(_loss, _of_score)
-_register_columns(BinaryLog, _log)
+_register_columns(BinaryLog, log_of_score)
 _register_columns(BinarySquaredHinge, _squared_hinge)
 _register_columns(BinarySquared, _squared)
 
@@ -361,7 +341,8 @@ def _hinge_curvature(loss, g, h):
 
 
 @row_curvature_of(BinarySquared)
-def _unit_curvature(loss, g, h):
+def unit_curvature(loss, g, h):
+    """Set h to one."""
     h[:] = 1
 
 

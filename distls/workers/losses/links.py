@@ -157,7 +157,7 @@ class BinaryLink(SingleOutput):
     link: ClassVar[type[Link]]
     stochastic = False
 
-    def _of_margins(self, m: Array) -> tuple[Array, Array]:
+    def of_margins(self, m: Array) -> tuple[Array, Array]:
         m = np.asarray(m, np.float64)
         return self.link().potential(-m), -np.asarray(self.link().mean(-m))
 

@@ -11,20 +11,20 @@ Ties: every arg max takes the lowest class.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numba.core import errors
 from numpy.typing import NDArray
-
-from distls.workers.compilation.jit import helper
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]
 Target = Literal["class", "multilabel", "continuous", "none"]
 # Where the conjugate of a row's loss is finite, as `distls.workers.duals.dual_domains` says; "none": not offered.
 DualDomain = Literal["none", "line", "ray", "box", "simplex"]
+
+
+# returned for `runner_up` when the gradient is not a pair +1, -1 but in `g`
+GRADIENT_IN_G = -1
 
 
 class LabelSets(NamedTuple):
@@ -157,49 +157,3 @@ class Loss(_NoFields):
     def smooth(self) -> bool:
         """Whether the gradient is Lipschitz continuous."""
         return math.isfinite(self.lipschitz(2))
-
-
-# ---------------------------------------------------------------- sets of labels in the kernels of stochastic methods
-
-# class of a separable loss -> the loss of one output
-_OUTPUT_LOSSES: dict[type, Any] = {}
-# returned for `runner_up` when the gradient is not a pair +1, -1 but in `g`
-GRADIENT_IN_G = -1
-_RIGHT, _WRONG = -1, -2  # returned for the predicted class; `code_of` sets is -1
-
-
-def output_loss_of(loss: type[Loss]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register ``function(sign, score)``, the value and the derivative in the score of a loss of one output."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _OUTPUT_LOSSES[loss] = helper(function)
-        return function
-
-    return register
-
-
-def set_gradient(loss: type[Loss]) -> Any:
-    """Return the compiled `target_gradient` of rows with sets of labels."""
-    output_loss, threshold = _OUTPUT_LOSSES.get(loss), loss.threshold
-    if output_loss is None:
-        raise errors.TypingError(f"{loss.__name__} has no output_loss for sets of labels")
-
-    def of_sets(loss, z, scale, y, i, g):  # type: ignore[no-untyped-def]  # numba compares signatures
-        one = g.dtype.type(1.0)
-        # All outputs are -1, then the row's labels 1: g holds the signs until it holds the slopes.
-        g[:] = -one
-        for place in range(y.indptr[i], y.indptr[i + 1]):
-            g[y.indices[place]] = one
-        value, predicted = 0.0, _RIGHT
-        for c in range(len(g)):
-            # The sign is read before its place is overwritten by the slope.
-            sign, score = np.float64(g[c]), scale * np.float64(z[c])
-            # A label is predicted above the threshold, so a score equal to it is not.
-            if (score > threshold) != (sign > 0.0):
-                predicted = _WRONG
-            own, slope = output_loss(sign, score)
-            value += own
-            g[c] = g.dtype.type(slope)
-        return value, GRADIENT_IN_G, predicted
-
-    return of_sets

@@ -5,7 +5,7 @@ import numpy as np
 
 from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinarySquaredHinge
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, Loss
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
@@ -24,7 +24,7 @@ from distls.workers.simd.class_sums import first_max, sum_of, sum_of_squares
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
 
 
-class MulticlassSquaredHinge(SquaredSlack):
+class MulticlassSquaredHinge(SquaredSlack, Loss):
     """Squared slacks of all other classes, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, gradient Eq. 5).
 
     For a set of labels it is the sum over all pairs of a label of the row and any other: a ranking.

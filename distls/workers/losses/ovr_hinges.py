@@ -5,21 +5,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.binary_losses import BinaryHinge, BinarySquaredHinge
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.binary_losses import BinaryHinge, BinarySquared, BinarySquaredHinge, hinge_of_score
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
     add_score_hessian_of,
+    output_loss_of,
     row_curvature_of,
     row_gradient_of,
     row_loss_of,
     score_change_of,
 )
 from distls.workers.losses.shared_parts import (
+    MarginLoss,
     SquaredSlack,
     class_signs,
-    negated_at_class,
     own_correction,
     separable_dual_step,
     square_of_slack,
@@ -29,7 +30,7 @@ from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, s
 from distls.workers.simd.vectors import fused, select
 
 
-class OvrHinge(Loss):
+class OvrHinge(MarginLoss):
     """One-versus-rest hinge, ``sum_c max(0, 1 - t_c z_c)`` with t_c = 1 for the row's class, else -1."""
 
     __slots__ = ()
@@ -38,31 +39,13 @@ class OvrHinge(Loss):
     aliases = ("hinge",)
     elsewhere = ("L2R_L1LOSS_SVC_DUAL", "--loss_function hinge")
     targets = ("class", "multilabel")
-    separable = True
     certificate = "duality_gap"
     dual_domain = "box"
     binary = BinaryHinge()
+    of_margins, of_duals = BinaryHinge.of_margins, BinaryHinge.of_duals
 
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return np.maximum(0.0, 1.0 + negated_at_class(scores, y)).sum(axis=1)
 
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return a subgradient of each row: -t_c for every class within its margin, 0 beyond it."""
-        within = 1.0 + negated_at_class(scores, y) > 0.0
-        return negated_at_class(within.astype(scores.dtype), y)
-
-    def label_gradient(
-        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the subgradients of each row, as `gradient`, and the losses."""
-        signs = np.where(wanted, 1.0, -1.0)
-        short = np.maximum(0.0, 1.0 - signs * scores)
-        return -signs * (short > 0.0), short.sum(axis=1)
-
-    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
-        """Return ``-sum_c t_c a_c``."""
-        return np.asarray(-(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
+output_loss_of(OvrHinge)(hinge_of_score)
 
 
 @row_gradient_of(OvrHinge)
@@ -81,12 +64,6 @@ def _row(z, scale, y, g):
         g[c] = one if g[c] > none else none
     g[y] = -g[y]
     return np.float64(total), GRADIENT_IN_G, best
-
-
-@output_loss_of(OvrHinge)
-def _output_loss(sign, score):
-    short = 1.0 - sign * score
-    return (0.0, 0.0) if short <= 0.0 else (short, -sign)
 
 
 @row_curvature_of(OvrHinge)
@@ -108,7 +85,7 @@ def _margin_step(m, q, b):
 separable_dual_step(_margin_step, OvrHinge, BinaryHinge)
 
 
-class OvrSquaredHinge(Loss):
+class OvrSquaredHinge(MarginLoss):
     """One-versus-rest squared hinge, ``sum_c 1/2 max(0, 1 - t_c z_c)^2`` (the loss of the SGD-QN paper, section 6)."""
 
     __slots__ = ()
@@ -117,25 +94,13 @@ class OvrSquaredHinge(Loss):
     aliases = ("squared_hinge",)
     elsewhere = ("L2R_L2LOSS_SVC", "L2R_L2LOSS_SVC_DUAL", "L1R_L2LOSS_SVC")
     targets = ("class", "multilabel")
-    separable = True
     dual_domain = "ray"
     binary = BinarySquaredHinge()
+    lipschitz = BinarySquared.lipschitz
 
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return 0.5 * np.square(np.maximum(0.0, 1.0 + negated_at_class(scores, y))).sum(axis=1)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of each row: ``-t_c max(0, 1 - t_c z_c)``."""
-        return negated_at_class(np.maximum(0.0, 1.0 + negated_at_class(scores, y)), y)
-
-    def label_gradient(
-        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the derivatives of each row, as `gradient`, and the losses."""
-        signs = np.where(wanted, 1.0, -1.0)
-        short = np.maximum(0.0, 1.0 - signs * scores)
-        return -signs * short, 0.5 * np.square(short).sum(axis=1)
+    def of_margins(self, m: Floats) -> tuple[Floats, Floats]:
+        short = np.maximum(0.0, 1.0 - m)
+        return 0.5 * np.square(short), -short
 
     def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
         """Return ``sum_c a_c^2 / 2 - t_c a_c``."""
@@ -144,10 +109,6 @@ class OvrSquaredHinge(Loss):
     def curvature(self, gradients: Floats) -> Floats:
         """Return 1 within the margin, where the gradient is not zero (Mangasarian's generalised Hessian)."""
         return np.asarray(gradients != 0.0, np.float64)
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
 
 
 @row_gradient_of(OvrSquaredHinge)
@@ -165,6 +126,7 @@ def ovr_squared_hinge_row(z, scale, y, g):
 
 
 @output_loss_of(OvrSquaredHinge)
+@helper
 def _squared_output_loss(sign, score):
     short = 1.0 - sign * score
     return (0.0, 0.0) if short <= 0.0 else (0.5 * short * short, -sign * short)
@@ -188,26 +150,14 @@ def _squared_margin_step(m, q, b):
 separable_dual_step(_squared_margin_step, OvrSquaredHinge)
 
 
-class MultitaskSquaredHinge(SquaredSlack):
+class MultitaskSquaredHinge(SquaredSlack, MarginLoss):
     """One-versus-rest, ``sum_c max(0, 1 - t_c z_c)^2`` without a 1/2 (BCD paper Eq. 11, gradient Eq. 13)."""
 
     __slots__ = ()
 
     name = "multitask_squared_hinge"
-    separable = True
     binary = BinarySquaredHinge()
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return 2.0 * OvrSquaredHinge().values(scores, y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of each row: ``-2 t_c max(0, 1 - t_c z_c)``."""
-        return 2.0 * OvrSquaredHinge().gradient(scores, y)
-
-    def lipschitz(self, k: int) -> float:
-        """Return 2."""
-        return 2.0
+    of_margins, lipschitz = BinarySquaredHinge.of_margins, BinarySquaredHinge.lipschitz
 
 
 @row_gradient_of(MultitaskSquaredHinge)

@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.binary_losses import BinaryLog
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
-from distls.workers.losses.row_functions import row_curvature_of, row_gradient_of, step_curvature_of
-from distls.workers.losses.shared_parts import (
-    binary_entropy,
-    class_signs,
-    negated_at_class,
-    separable_dual_step,
-    softmax_in_place,
+from distls.workers.losses.binary_losses import BinaryLog, log_of_score
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss
+from distls.workers.losses.row_functions import (
+    output_loss_of,
+    row_curvature_of,
+    row_gradient_of,
+    step_curvature_of,
 )
+from distls.workers.losses.shared_parts import MarginLoss, separable_dual_step, softmax_in_place
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
@@ -53,7 +52,7 @@ class NormalizedSigmoids(Loss):
         return Softmax().values(-np.logaddexp(0.0, -scores), y)
 
 
-class OvrLog(Loss):
+class OvrLog(MarginLoss):
     """One-versus-rest logistic loss, ``sum_c log(1 + exp(-t_c z_c))`` with t_c = 1 for the row's class, else -1."""
 
     __slots__ = ()
@@ -65,14 +64,11 @@ class OvrLog(Loss):
     elsewhere = ("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "--link logistic")
     logistic = True
     targets = ("class", "multilabel")
-    separable = True
     log_loss = NormalizedSigmoids()
     binary = BinaryLog()
     dual_domain = "box"
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of each row."""
-        return np.logaddexp(0.0, negated_at_class(scores, y)).sum(axis=1)
+    of_margins, of_duals = BinaryLog.of_margins, BinaryLog.of_duals
+    curvature, lipschitz = BinaryLog.curvature, BinaryLog.lipschitz
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""
@@ -89,26 +85,14 @@ class OvrLog(Loss):
         values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
         return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
 
-    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
-        """Return the negative entropies of the shares ``t_c a_c``, summed."""
-        return binary_entropy(class_signs(y, duals.shape[1]) * duals).sum(axis=1)
-
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the sigmoids over their sum, and return them."""
         # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
         np.negative(np.logaddexp(0.0, -scores), out=scores)
         return softmax_in_place(scores)
 
-    def curvature(self, gradients: Floats) -> Floats:
-        """Return the derivatives of the sigmoids."""
-        size = np.abs(gradients)
-        return np.asarray(size * (1.0 - size))
 
-    def lipschitz(self, k: int) -> float:
-        """Return 1/4, the largest derivative of the sigmoid."""
-        return 0.25
-
-
+output_loss_of(OvrLog)(log_of_score)
 row_curvature_of(OvrLog)(logistic_curvature)
 row_curvature_of(BinaryLog)(logistic_curvature)
 
@@ -151,15 +135,6 @@ def _row(z, scale, y, g):
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
     return value, GRADIENT_IN_G, best
-
-
-@output_loss_of(OvrLog)
-def _output_loss(sign, score):
-    m = sign * score
-    # log(1 + exp(-m)) from the smaller exponential, for either sign of m.
-    small = exp_of_negative(-abs(m))
-    value = log_of_normal(1.0 + small) - (0.0 if m > 0.0 else m)
-    return value, -sign * (small if m > 0.0 else 1.0) / (1.0 + small)
 
 
 @row_gradient_of(NormalizedSigmoids)

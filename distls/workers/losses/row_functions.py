@@ -19,7 +19,7 @@ from numba.extending import overload
 
 from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.score_kernels import row_axpy, row_axpy_pair
-from distls.workers.losses.loss import GRADIENT_IN_G, Floats, Loss, set_gradient
+from distls.workers.losses.loss import GRADIENT_IN_G, Floats, Loss
 from distls.workers.simd.class_sums import sum_of_squares
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -104,7 +104,7 @@ def target_gradient(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats
     """Return `row_gradient` of row i, whose target is the class y[i], the k numbers y[i] or a set (kernels only).
 
     The predicted class of numbers is -1, and their loss is ``1/2 |scale * z - y_i|^2`` whatever `loss` is. Of sets it
-    is -1 where just the row's labels have scores above the threshold. See `loss.output_loss_of`.
+    is -1 where just the row's labels have scores above the threshold.
     """
     raise NotImplementedError
 
@@ -121,8 +121,37 @@ def _target_gradient_overload(loss, z, scale, y, i, g):
         return 0.5 * sum_of_squares(g), GRADIENT_IN_G, -1
 
     if isinstance(y, types.BaseTuple):
-        return set_gradient(loss.instance_class)
+        return _of_sets(_implementation("output_loss", loss), loss.instance_class.threshold)
     return of_class if y.ndim == 1 else of_numbers
+
+
+# of a sum over the outputs: ``function(sign, score)``, the loss of one, then its derivative in the score
+output_loss_of = _registrar("output_loss")
+_RIGHT, _WRONG = -1, -2  # returned for the predicted class; `code_of` sets is -1
+
+
+def _of_sets(output_loss: Any, threshold: float) -> Any:
+    """Return the `target_gradient` of rows with sets of labels."""
+
+    def of_sets(loss, z, scale, y, i, g):
+        one = g.dtype.type(1.0)
+        # All outputs are -1, then the row's labels 1: g holds the signs until it holds the slopes.
+        g[:] = -one
+        for place in range(y.indptr[i], y.indptr[i + 1]):
+            g[y.indices[place]] = one
+        value, predicted = 0.0, _RIGHT
+        for c in range(len(g)):
+            # The sign is read before its place is overwritten by the slope.
+            sign, score = np.float64(g[c]), scale * np.float64(z[c])
+            # A label is predicted above the threshold, so a score equal to it is not.
+            if (score > threshold) != (sign > 0.0):
+                predicted = _WRONG
+            own = output_loss(sign, score)
+            value += own[0]
+            g[c] = g.dtype.type(own[1])
+        return value, GRADIENT_IN_G, predicted
+
+    return of_sets
 
 
 def code_of(y: Any, i: int) -> int:

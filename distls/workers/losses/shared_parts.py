@@ -1,7 +1,7 @@
 """Parts shared by several losses: NumPy forms, dual steps of sums over outputs, squares of slacks."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -9,7 +9,7 @@ from numba.extending import overload, register_jitable
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import kernel
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss, Target
 from distls.workers.losses.row_functions import add_score_gradient, descent_factor, dual_step_of, row_loss
 from distls.workers.simd.class_sums import first_max
 from distls.workers.simd.vectors import (
@@ -28,13 +28,6 @@ from distls.workers.simd.vectors import (
 def scores_of_class(scores: Floats, y: Codes) -> Floats:
     """Return each row's score of its own class."""
     return scores[np.arange(len(y)), y]
-
-
-def negated_at_class(values: Floats, y: Codes) -> Floats:
-    """Return ``-t_c * values``, t_c = 1 for the row's class and -1 for the others: negated at the row's own class."""
-    out = values.copy()
-    out[np.arange(len(y)), y] *= -1.0
-    return out
 
 
 def pairs(runner_up: Codes, y: Codes, like: Floats) -> Floats:
@@ -74,6 +67,46 @@ def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
     return scores
+
+
+class MarginLoss(Loss):
+    """A sum over the outputs c of a function of the margin ``t_c z_c``, t_c = 1 for the row's class and -1 for others.
+
+    A subclass has `of_margins`, and `of_duals` if it has a dual.
+    """
+
+    __slots__ = ()
+
+    separable = True
+
+    def of_margins(self, m: Any) -> tuple[Any, Any]:
+        """Return losses and their derivatives at margins (n, k)."""
+        raise NotImplementedError
+
+    def of_duals(self, b: Any) -> Any:
+        """Return the conjugates at duals ``b = t a`` (n, k)."""
+        raise ValueError(f"{self.name} has no conjugate")
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.asarray(self.of_margins(class_signs(y, scores.shape[1]) * scores)[0].sum(axis=1))
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row."""
+        t = class_signs(y, scores.shape[1])
+        return np.asarray(t * self.of_margins(t * scores)[1])
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the derivatives of each row, and the losses."""
+        t = class_signs(wanted, scores.shape[1])
+        values, slopes = self.of_margins(t * scores)
+        return np.asarray(t * slopes), np.asarray(values.sum(axis=1))
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return the conjugate of each row's loss."""
+        return np.asarray(self.of_duals(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
 
 
 _STEPS: dict[type[Loss], Any] = {}
@@ -207,12 +240,12 @@ def own_correction(z, own):
     return square_of_slack(1.0 - own) - square_of_slack(1.0 + own)
 
 
-class SquaredSlack(Loss):
-    """Base of the squared hinges of block coordinate descent, of classes and of sets of labels."""
+class SquaredSlack:
+    """What the squared hinges of block coordinate descent share, of classes and of sets of labels."""
 
     __slots__ = ()
 
-    targets = ("class", "multilabel")
+    targets: ClassVar[tuple[Target, ...]] = ("class", "multilabel")
     stochastic = False
     descent_factor = 2.0
 

@@ -47,6 +47,7 @@ class Softmax(Loss):
     logistic = True
     dual_domain = "simplex"
     binary = BinaryLog()
+    curvature = BinaryLog.curvature  # p (1 - p): gradients are p - 1 of the row's class, p of the others
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -68,11 +69,6 @@ class Softmax(Loss):
         masses[np.arange(len(y)), y] += 1.0
         masses = np.maximum(masses, 0.0)  # by rounding less than zero, where others have all mass
         return np.asarray(scipy.special.xlogy(masses, masses).sum(axis=1))
-
-    def curvature(self, gradients: Floats) -> Floats:
-        """Return ``p (1 - p)``."""
-        size = np.abs(gradients)  # 1 - p of the row's class, p of the others
-        return np.asarray(size * (1.0 - size))
 
     def curvature_product(self, gradients: Floats, directions: Floats) -> Floats:
         """Return ``(diag(p) - p p^T) v`` of each row."""

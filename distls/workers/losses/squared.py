@@ -10,13 +10,14 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from distls.workers.losses.binary_losses import BinarySquared
-from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss, output_loss_of
+from distls.workers.losses.binary_losses import BinarySquared, share_of_score, unit_curvature
+from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
     add_score_hessian_of,
     dual_step_of,
+    output_loss_of,
     row_curvature_of,
     row_gradient_of,
     row_loss_of,
@@ -51,6 +52,7 @@ class Squared(Loss):
     quadratic = True
     binary = BinarySquared()
     threshold = 0.5  # half-way between the values of the indicator
+    curvature, lipschitz = BinarySquared.curvature, BinarySquared.lipschitz
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -81,14 +83,6 @@ class Squared(Loss):
             return np.asarray(values - duals[np.arange(len(y)), y])
         return np.asarray(values - (duals * y).sum(axis=1))
 
-    def curvature(self, gradients: Floats) -> Floats:
-        """Return 1."""
-        return np.ones_like(gradients, np.float64)
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
-
 
 def squared_residuals(
     scores: NDArray[Any], wanted: NDArray[Any]
@@ -108,16 +102,8 @@ def _row(z, scale, y, g):
     return 0.5 * sum_of_squares(g), GRADIENT_IN_G, best
 
 
-@output_loss_of(Squared)
-def _output_loss(sign, score):
-    # Indicators 0 and 1, where the other losses have signs.
-    residual = score - (1.0 if sign > 0.0 else 0.0)
-    return 0.5 * residual * residual, residual
-
-
-@row_curvature_of(Squared)
-def _curvature(loss, g, h):
-    h[:] = 1
+output_loss_of(Squared)(share_of_score)
+row_curvature_of(Squared)(unit_curvature)
 
 
 def _targets(y, i, first):

@@ -13,31 +13,22 @@ from distls.workers.penalties.penalty import Penalty
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_VALUES: dict[type[Penalty], Any] = {}
-_PROXES: dict[type[Penalty], Any] = {}
+_FUNCTIONS: dict[tuple[str, type[Penalty]], Any] = {}
 
 
-def row_penalty_of(penalty: type[Penalty]) -> Callable[[F], F]:
-    """Register ``function(w, rho)``, R of one row of W, float64 (m,)."""
-    return _registrar(_VALUES, penalty)
+def _registrar(name: str) -> Callable[[type[Penalty]], Callable[[F], F]]:
+    return lambda penalty: lambda function: _FUNCTIONS.setdefault((name, penalty), helper(function))
 
 
-def row_prox_of(penalty: type[Penalty]) -> Callable[[F], F]:
-    """Register ``function(v, mu, rho, out)``: set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``, all float64 (m,)."""
-    return _registrar(_PROXES, penalty)
-
-
-def _registrar(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
-    def register(function: F) -> F:
-        table[penalty] = helper(function)
-        return table[penalty]
-
-    return register
+# ``function(w, rho)``, R of one row of W, float64 (m,)
+row_penalty_of = _registrar("row_penalty")
+# ``function(v, mu, rho, out)``: set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``, all float64 (m,)
+row_prox_of = _registrar("row_prox")
 
 
 def row_function(penalty: type[Penalty], name: str) -> Any:
     """Return the compiled "row_penalty" or "row_prox" of a penalty; raise ValueError if it has none."""
-    function = {"row_penalty": _VALUES, "row_prox": _PROXES}[name].get(penalty)
+    function = _FUNCTIONS.get((name, penalty))
     if function is None:
         raise ValueError(f"{penalty.__name__} needs a function under @{name}_of")
     return function

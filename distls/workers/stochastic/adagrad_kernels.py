@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import add_to_scores
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -203,10 +204,7 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
         else:
             row_scores(columns, values, 0, length, w, z)
         if settings.fit_intercept:
-            for c in range(k):
-                # The score in the type of the weights: float64 would be slower and would change the bits of
-                # float32 fits.
-                z[c] += w.dtype.type(b[c])
+            add_to_scores(b, z)
         value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         # Losses are summed in float64: a partition has too many rows for float32.

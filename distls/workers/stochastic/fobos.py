@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import scores_of
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
-    row_scores,
     row_span,
     row_weight,
 )
@@ -128,10 +128,7 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
         for p in range(start, stop):
             j = np.intp(indices[p])
             _shrink(w[j], marks[j], scale, drawn, norm, scratch)
-        row_scores(indices, data, start, stop, w, z)
-        if settings.eta_b > 0.0:
-            for c in range(k):
-                z[c] += w.dtype.type(b[c])
+        scores_of(indices, data, start, stop, w, b, settings.eta_b > 0.0, z)
         value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, Partition, concatenate_rows, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, Partition, concatenate_partitions, n_rows_of, take_rows
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
@@ -84,8 +84,7 @@ class StochasticTask(Task):
             return self.learner.learn(part.x, _as_kernels_take(part.y), weight, order)
         (design,) = design_of(self.recipe["features"], self.arrays)
         # Rows are gathered in their order first, so that features are made of contiguous batches.
-        x, loss_sum, errors = take_rows(part.x, order), 0.0, 0
-        y = take_rows(part.y, order) if isinstance(part.y, CsrRows) else part.y[order]
+        x, y, loss_sum, errors = take_rows(part.x, order), take_rows(part.y, order), 0.0, 0
         weight = weight[order] if len(weight) else weight
         # One thread: workers are as many as cores, and products must not depend on the number of threads.
         with single_threaded_blas():
@@ -141,7 +140,7 @@ class TrainTask(StochasticTask):
         """Learn from a partition, or hold its rows until all are there to be drawn from."""
         count = n_rows_of(part.x)
         if self.shuffle == DRAWS:
-            self._held.append(joined([part]))
+            self._held.append(concatenate_partitions([part]))
             return
         # Drawn from the seed, the round and the partition: the order does not depend on which worker reads it.
         order = _order_of(self.seed, self.round, index, count) if self.shuffle else np.arange(count)
@@ -162,7 +161,7 @@ class TrainTask(StochasticTask):
     def result(self) -> LaneResult:
         """Return what the lane has learned, judged on the sample."""
         if self._held:
-            part, batch = joined(self._held), getattr(self.update, "batch_size", 1)
+            part, batch = concatenate_partitions(self._held), getattr(self.update, "batch_size", 1)
             generator = rng(self.seed, Purpose.DRAWS, self.round, self.item.lane.index)
             self._learn(part, draws_of(generator, n_rows_of(part.x), batch))
         learner, ledger, sample_loss = self.learner, self.ledger, 0.0
@@ -244,16 +243,6 @@ def draws_of(generator: np.random.Generator, count: int, batch: int) -> NDArray[
         return generator.integers(count, size=count)
     size = min(batch, count)
     return np.concatenate([generator.choice(count, size, replace=False) for _ in range(count // size)])
-
-
-def joined(parts: Sequence[Partition]) -> Partition:
-    """Return a copy of partitions as one."""
-    y, weight = [part.y for part in parts], [part.sample_weight for part in parts]
-    return Partition(
-        concatenate_rows([part.x for part in parts]),
-        concatenate_rows(y) if isinstance(y[0], CsrRows) else np.concatenate(y),
-        None if weight[0] is None else np.concatenate(cast(Any, weight)),
-    )
 
 
 def _as_kernels_take(y: Any) -> Any:

@@ -17,7 +17,7 @@ from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.reporting.describe import describe
 from distls.reporting.run_page import render_report
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report as report_of
 from distls.solvers.status import Status
 from distls.storage.errors import FormatError
 from distls.training.fitting import fit
@@ -303,7 +303,7 @@ def test_parameters_have_six_digits_and_the_files_all(data, tmp_path):
     text = "\n".join(run_lines(tmp_path / "r"))
     assert "alpha=1e-06," in text
     assert str(alpha) not in text
-    page = str(render_report(make_report(tmp_path / "r")))
+    page = str(render_report(report_of(tmp_path / "r")))
     assert "\nalpha=1e-06" in page
     # the command repeats the run, to the bit
     assert f"-p alpha={alpha}" in page

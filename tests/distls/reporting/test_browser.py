@@ -8,7 +8,7 @@ from helpers import wait_until
 from distls import ingest
 from distls.reporting.comparison import compare
 from distls.reporting.comparison_page import render_comparison
-from distls.reporting.run_report import write_report
+from distls.reporting.run_report import report as report_of
 from distls.training.fitting import fit
 
 EVIL, EVIL_COLUMN = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"
@@ -79,7 +79,7 @@ def report(tmp_path_factory, tab):
         select=held,
         eval_every=1,
     )
-    write_report(root / "run", root / "run.html", own_data=True)
+    report_of(root / "run", html=root / "run.html", own_data=True)
     return root / "run.html"
 
 

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from helpers import SECONDS, distls, labelled_rows, write_dataset
 
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report as report_of
 from distls.training.fitting import fit
 
 
@@ -24,7 +24,7 @@ def place(tmp_path_factory):
 
 def test_json_and_page(place, tmp_path):
     code, out, _ = distls("report", place / "run", "--json", "--own-data")
-    assert (code, json.loads(out)) == (0, make_report(place / "run", own_data=True).to_json())
+    assert (code, json.loads(out)) == (0, report_of(place / "run", own_data=True).to_json())
     code, out, _ = distls("report", place / "run", "--json", "--data", place / "train")
     assert json.loads(out)["evaluation"]["dataset"] == str(place / "train")
     plain = distls("report", place / "run", "--json")

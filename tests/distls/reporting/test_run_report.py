@@ -11,7 +11,8 @@ from helpers import labelled_rows, printed, write_dataset
 
 from distls import evaluate, ingest
 from distls.reporting.progress_plots import progress_plots
-from distls.reporting.run_report import fit_command, make_report, read_run, write_report
+from distls.reporting.run_report import fit_command, read_run
+from distls.reporting.run_report import report as report_of
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
 from distls.training.fitting import fit
 from distls.training.run_config import RunConfig
@@ -32,12 +33,12 @@ def place(tmp_path_factory):
 
 def _page(run, **options):
     out = run.with_name(f"{run.name}.html")
-    write_report(run, out, **options)
+    report_of(run, html=out, **options)
     return out.read_text(encoding="utf-8")
 
 
 def test_json_has_what_the_run_and_its_model_say(place):
-    made = make_report(place / "run", own_data=True).to_json()
+    made = report_of(place / "run", own_data=True).to_json()
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert (made["kind"], made["method"], made["status"]) == ("report", "sgd", "MAX_PASSES")
     assert [event["round"] for event in made["events"]] == [1, 2, 3]
@@ -46,12 +47,12 @@ def test_json_has_what_the_run_and_its_model_say(place):
     assert plan["worker_bytes"] == sum(plan["worker_parts"].values())
     found = evaluate(place / "run", place / "test").to_json()
     assert {name: made["evaluation"][name] for name in found} == found
-    judged = make_report(place / "run", own_data=True).judged
+    judged = report_of(place / "run", own_data=True).judged
     assert sum(line["n_rows"] for line in judged.reliability) == 200
 
 
 def test_seconds_are_those_of_the_rounds(place):
-    made = make_report(place / "run").to_json()
+    made = report_of(place / "run").to_json()
     spent, events = made["costs"]["process_seconds"], made["events"]
     assert spent["kernels"] == pytest.approx(sum(event["kernel_seconds"] for event in events))
     assert sum(spent.values()) == pytest.approx(events[-1]["read_seconds"] + events[-1]["train_seconds"])
@@ -119,7 +120,7 @@ def test_several_settings_and_the_chosen_one(place):
     params = {"loss": "log", "alpha": [1e-4, 1e-2]}
     run = place / "select"
     result = fit("sgd", place / "train", run, params=params, passes=2, select=place / "test")
-    made = make_report(run, own_data=True)
+    made = report_of(run, own_data=True)
     assert [line["params"]["alpha"] for line in made.to_json()["settings"]] == [1e-4, 1e-2]
     assert made.record.events
     assert made.to_json()["versions"]
@@ -135,7 +136,7 @@ def test_paths_of_several_losses(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
     params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}
     result = fit("sdca", data, tmp_path / "run", params=params, passes=3)
-    made = make_report(tmp_path / "run", own_data=True)
+    made = report_of(tmp_path / "run", own_data=True)
     assert [line["params"] for line in made.record.settings] == [
         {"loss": loss, "alpha": alpha} for loss in params["loss"] for alpha in (1e-2, 1e-3)
     ]
@@ -181,25 +182,25 @@ def test_features_used_are_drawn_where_rounds_tell_them(numbers, drawn):
 def test_a_run_without_a_model(place):
     config = RunConfig(method="sgd", dataset="gone", dataset_fingerprint="0", seed=0, grid=[{"alpha": 0.1}])
     run = Run.create(place / "begun", config).path
-    made = make_report(run, own_data=True)
+    made = report_of(run, own_data=True)
     assert (made.judged, made.training) == (None, None)
     assert made.remarks == ["the training data gone are no longer there"]
     assert "the training data gone are no longer there" in _page(run, own_data=True)
     with pytest.raises(MismatchError, match="no model yet; `distls resume"):
-        make_report(run, place / "test")
+        report_of(run, place / "test")
 
 
 def test_data_that_have_gone_are_named(place, tmp_path):
     write_dataset(tmp_path / "test", *labelled_rows(50, 40, 4, seed=1))
     fit("sgd", place / "train", tmp_path / "run", passes=1, eval_data=tmp_path / "test")
     (tmp_path / "test").rename(tmp_path / "moved")
-    made = make_report(tmp_path / "run", own_data=True)
+    made = report_of(tmp_path / "run", own_data=True)
     assert made.judged is None
     (remark,) = made.remarks
     assert remark.startswith(
         f"the model was not evaluated: {tmp_path}/test: no such file or data set; --data"
     )
-    assert make_report(tmp_path / "run", tmp_path / "moved").judged is not None
+    assert report_of(tmp_path / "run", tmp_path / "moved").judged is not None
 
 
 def test_nothing_that_a_run_names_is_opened_unless_asked(place, tmp_path):
@@ -214,34 +215,34 @@ def test_nothing_that_a_run_names_is_opened_unless_asked(place, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("distls.reporting.run_report.open_dataset", opened.append)
         patch.setattr("distls.storage.filesystem.paths.StorePath.read_whole", opened.append)
-        made = make_report(tmp_path / "run")
+        made = report_of(tmp_path / "run")
         page = _page(tmp_path / "run")
     assert (opened, made.judged, made.training) == ([], None, None)
     assert f"the run names {url}e, which --own-data would read" in page
-    assert make_report(tmp_path / "run", place / "test").judged is not None
+    assert report_of(tmp_path / "run", place / "test").judged is not None
 
 
 def test_only_an_older_report_is_replaced(place, tmp_path):
     out = tmp_path / "report.html"
-    write_report(place / "run", out)
-    write_report(place / "run", out)
+    report_of(place / "run", html=out)
+    report_of(place / "run", html=out)
     (tmp_path / "mine.html").write_text("<!DOCTYPE html> mine")
     with pytest.raises(
         MismatchError, match=r"mine\.html exists and is no report of distls; choose another name"
     ):
-        write_report(place / "run", tmp_path / "mine.html")
+        report_of(place / "run", html=tmp_path / "mine.html")
     with pytest.raises(StorageError, match=r"there is no folder .*; make it first"):
-        write_report(place / "run", tmp_path / "none" / "report.html")
+        report_of(place / "run", html=tmp_path / "none" / "report.html")
     with pytest.raises(FormatError, match="no such run"):
-        write_report(place / "none", tmp_path / "other.html")
+        report_of(place / "none", html=tmp_path / "other.html")
     assert not (tmp_path / "other.html").exists()
 
 
 def test_bokeh_is_optional(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "bokeh", None)
     with pytest.raises(BadInputError, match=r"pip install 'distls\[report\]'"):
-        write_report(place / "run", place / "no.html")
-    assert make_report(place / "run").to_json()["events"]
+        report_of(place / "run", html=place / "no.html")
+    assert report_of(place / "run").to_json()["events"]
 
 
 def test_the_command_repeats_the_run(place, tmp_path):
@@ -265,7 +266,7 @@ def test_a_forged_run_is_refused_in_one_line(place, tmp_path, change):
     del status["crc32c"]
     (tmp_path / "run" / "status.json").write_text(json.dumps({**status, **change}))
     with pytest.raises(FormatError, match="not written by distls"):
-        write_report(tmp_path / "run", tmp_path / "report.html")
+        report_of(tmp_path / "run", html=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -274,4 +275,4 @@ def test_a_child_run_elsewhere_is_not_read(place, tmp_path):
     (tmp_path / "run" / "children").mkdir()
     (tmp_path / "run" / "children" / "000").symlink_to(place / "run")
     with pytest.raises(FormatError, match="children/000"):
-        make_report(tmp_path / "run")
+        report_of(tmp_path / "run")

@@ -17,13 +17,10 @@ from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
 from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
-from distls.testing.solvers import StopAfter, interrupted
-from distls.training import configuration
-from distls.training.fitting import fit, resume
+from distls.training.fitting import fit
 from distls.workers.losses.loss_registry import loss_named
 
 ALPHA = 0.05
@@ -250,18 +247,6 @@ def test_the_proof_of_a_run_of_two_columns(data, tmp_path):
 
 def _proof(run, data):
     return prove(place_of(run), load_model(run), data, SerialExecutor())
-
-
-@pytest.mark.slow
-def test_an_unfinished_run_of_two_columns_is_refused(data, tmp_path, monkeypatch):
-    params = {"alpha": ALPHA}
-    with interrupted():
-        fit("mcid", data, tmp_path / "run", params=params, passes=4, callbacks=[StopAfter(1)])
-    with monkeypatch.context() as earlier:
-        earlier.setattr(configuration, "_ONE_OUTPUT", "another")
-        with pytest.raises(MismatchError, match="earlier version, in which two classes had two columns"):
-            resume(tmp_path / "run")
-    resume(tmp_path / "run")
 
 
 def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_path):

@@ -86,8 +86,8 @@ def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder):
     run = _half(folder)
     path = run / "config.json"
     config = json.loads(path.read_text())
-    # as earlier versions wrote it, without a parameter, and checkpoints that do not name their request
-    del config["grid"][0]["average"], config["request"], config["crc32c"], config["digests"]
+    # as an earlier version wrote it, without a parameter
+    del config["grid"][0]["average"], config["request"], config["crc32c"]
     path.write_text(json.dumps(config))
     status = json.loads((run / "status.json").read_text())
     del status["request"], status["crc32c"]
@@ -95,6 +95,19 @@ def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder):
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
     assert resume(run).record["weights_sha256"] == undisturbed
+
+
+def test_an_unfinished_run_that_names_no_solver_is_refused(folder):
+    path = _half(folder) / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({name: config[name] for name in config.keys() - {"digests", "request", "crc32c"}})
+    )
+    status = path.with_name("status.json")
+    told = json.loads(status.read_text())
+    status.write_text(json.dumps({name: told[name] for name in told.keys() - {"request", "crc32c"}}))
+    with pytest.raises(MismatchError, match="begun by an earlier version"):
+        resume(path.parent)
 
 
 def test_an_earlier_solver_goes_no_further_but_what_it_has_ended_stays(folder, monkeypatch):

@@ -18,7 +18,7 @@ from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Fitted, State
 from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
-from distls.training import checkpoint, run_folder, setting_fit
+from distls.training import run_folder, setting_fit
 from distls.training.callbacks import Checkpointer, History
 from distls.training.fitting import fit, resume
 from distls.training.run_config import RunConfig
@@ -235,18 +235,6 @@ def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run):
     assert found.best is None
     run.clear()
     assert run.checkpoints() == []
-
-
-def test_a_fit_begun_before_certificates_were_counted_goes_on_without(run, monkeypatch):
-    older = asdict(Progress(1.0))
-    del older["certified"], older["certified_all"]
-    with monkeypatch.context() as before:
-        before.setattr(checkpoint, "asdict", lambda progress: older)
-        run.save_checkpoint(Standing(Small(1), Progress(1.0), {}))
-    found = newest_of(run)
-    assert found.progress.certified_all is None
-    run.save_checkpoint(Standing(Small(2), found.progress, {}))
-    assert newest_of(run).progress.certified_all is None
 
 
 def test_the_best_predictor_is_in_the_checkpoint(run):

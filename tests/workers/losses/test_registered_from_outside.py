@@ -15,28 +15,24 @@ from distls.storage.errors import ParameterError
 from distls.workers.losses import loss_registry as losses
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import row_gradient_of
-from distls.workers.losses.shared_parts import negated_at_class
+from distls.workers.losses.shared_parts import MarginLoss
 from distls.workers.penalties import penalty_registry as penalties
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
 from distls.workers.simd.class_sums import first_max
 
 
-class OvrHuberHinge(Loss):
+class OvrHuberHinge(MarginLoss):
     """One-versus-rest hinge with a rounded kink, of m = t_c z_c: (1 - m)^2 / 2 for 0 < m < 1, 1/2 - m below."""
 
     __slots__ = ()
 
     name = "ovr_huber_hinge"
     aliases = ("huber",)
-    separable = True
 
-    def values(self, scores, y):
-        short = np.maximum(0.0, 1.0 + negated_at_class(scores, y))
-        return np.where(short < 1.0, 0.5 * short**2, short - 0.5).sum(axis=1)
-
-    def gradient(self, scores, y):
-        return negated_at_class(np.clip(1.0 + negated_at_class(scores, y), 0.0, 1.0), y)
+    def of_margins(self, m):
+        short = np.maximum(0.0, 1.0 - m)
+        return np.where(short < 1.0, 0.5 * short**2, short - 0.5), -np.minimum(short, 1.0)
 
     def lipschitz(self, k):
         return 1.0

@@ -33,6 +33,7 @@ import numpy as np
 
 from distls.workers.compilation.array_copy import copy_matrix
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.dense_vectors import add_to_scores, scores_of
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -212,9 +213,7 @@ def _learn_secant(columns, values, now, before, s, w, previous, settings, diagon
 @helper
 def _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, g):
     """Set g to the gradient of row i with respect to its scores at other weights."""
-    row_scores(indices, data, start, stop, w, z)
-    if settings.fit_intercept:
-        _add(z, b)
+    scores_of(indices, data, start, stop, w, b, settings.fit_intercept, z)
     _, runner_up, _ = target_gradient(settings.loss, z, 1.0, y, i, g)
     # A pair, of a hinge without loss here.
     if runner_up != GRADIENT_IN_G:
@@ -264,7 +263,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         else:
             row_scores(indices, data, start, stop, w, z)
         if settings.fit_intercept:
-            _add(z, b)
+            add_to_scores(b, z)
         value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
@@ -305,9 +304,3 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             _decay(every, every_diagonal, tau, settings)
     clock[0] = t
     return loss_sum, errors
-
-
-@kernel
-def _add(z, b):
-    for c in range(len(z)):
-        z[c] += z.dtype.type(b[c])

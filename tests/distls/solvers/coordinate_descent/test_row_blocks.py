@@ -15,7 +15,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.reporting.run_page import render_report
-from distls.reporting.run_report import make_report
+from distls.reporting.run_report import report as report_of
 from distls.solvers.coordinate_descent import row_blocks
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.status import Status
@@ -122,7 +122,7 @@ def test_rounds_without_a_step_say_so_and_end(tmp_path):
     assert done.passes < 20
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
     assert not limit_lines(done), "more passes would not help"
-    report = make_report(tmp_path / "run")
+    report = report_of(tmp_path / "run")
     assert (
         "ended by a limit of its own, such as steps or rounds, or for want of a step (MAX_PASSES)"
         in render_report(report)
