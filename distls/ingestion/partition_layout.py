@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.label_rules import source_rows
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
@@ -168,19 +169,18 @@ def chunk_starts(survey: Survey) -> tuple[tuple[int, int], ...]:
         # arrays in memory have no files
         code = codes.get(id(getattr(item, "file", None)), 0)
         starts += [(code, before[code])] * len(summary["chunks"])
-        before[code] += sum(chunk["rows"] for chunk in summary["chunks"]) + summary["skipped"]
-        before[code] += sum(summary.get("dropped", {}).values())
+        before[code] += source_rows(summary)
     return tuple(starts)
 
 
 def origin_facts(survey: Survey, options: IngestOptions) -> OriginFacts:
     """Return the description of the origins of the rows."""
     names = [Path(file.path).name for file in survey.plan.files]
-    skipped = survey.skipped()[0] + sum(sum(s.get("dropped", {}).values()) for s in survey.summaries)
-    small = survey.n_rows + skipped <= np.iinfo(np.uint32).max
+    n_rows = sum(map(source_rows, survey.summaries))
+    small = n_rows <= np.iinfo(np.uint32).max
     return OriginFacts(
         dtype="uint32" if small else "uint64",
         files=names,
         ids=bool(survey.plan.read.id_column),
-        in_order=not options.shuffle and not options.split and len(names) <= 1 and not skipped,
+        in_order=not options.shuffle and not options.split and len(names) <= 1 and n_rows == survey.n_rows,
     )

@@ -9,16 +9,15 @@ import numpy as np
 from distls.ingestion.formats.format_registry import ReadRequest, recognised
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.ingestion.request import source_plan
-from distls.ingestion.request.format import SourceStart
+from distls.ingestion.request.format import SourceStart, plan_as_asked
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.data_frames import arrow_table, column_labels, frame_source, is_frame
 from distls.workers.ingestion.formats.parquet_files import FrameSource
-from distls.workers.ingestion.records.label_sets import LabelSets
+from distls.workers.ingestion.records.labels import LabelSets
 
 _NAME = "X"  # in messages, as of arrays
 _FORMATS = ("parquet", "text")
@@ -86,8 +85,7 @@ def plan_frame(
         format = request.named_format()
     assert format is not None, "Parquet is recognised"
     read = request.options_of(format, options.multilabel)
-    asked = as_asked(read, options, format)
-    plan = with_rules(format.plan((source,), asked.read, asked.options, like), asked, read)
+    plan = plan_as_asked(read, options, format, lambda own, asked: format.plan((source,), own, asked, like))
     return replace(plan, in_process=True), read
 
 

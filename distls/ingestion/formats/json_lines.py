@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from distls.ingestion.formats.column_kinds import Samples, asks_for_choice
+from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.parquet import ParquetOptions, table_reading
 from distls.ingestion.formats.tables import (
     LABEL_NAMES,
@@ -22,7 +22,7 @@ from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_records import first_records, json_head, json_record
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.survey_task import survey_records
+from distls.workers.ingestion.transforms import AUTO, has_step
 
 _TABLE_OPTIONS = {"kind", "impute", "categorical", "ignore_columns", "na"}
 
@@ -46,7 +46,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
             return True
         if "text_column" in start.given or start.options.multilabel:
             return False
-        chosen = asks_for_choice(start.options) and not start.given & {"weight_column", "id_column"}
+        chosen = has_step(start.options.transform, AUTO) and not start.given & {"weight_column", "id_column"}
         return _is_table(start.content, start.options.unlabelled, chosen)
 
     def plan(
@@ -64,8 +64,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
         unknown = any(f.categories == () or f.indices or f.name in head.empty for f in reading.features)
         if like is None and unknown:
             declared = declared_columns(reading, read)
-            task = survey_records
-            survey = ColumnSurvey(reading, declared, typed=True, task=task, facts=facts, empty=head.empty)
+            survey = ColumnSurvey(reading, declared, typed=True, facts=facts, empty=head.empty)
         plan = text_plan(self.name, CSV_READER, files, reading, survey=survey, notices=notices)
         return replace(plan, **facts(reading))
 

@@ -17,11 +17,11 @@ from distls.ingestion.formats.tables import (
     like_columns,
     table_facts,
 )
-from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
 from distls.ingestion.request.like import Like, description_of, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
 from distls.workers.ingestion.formats.parquet_files import (
@@ -32,7 +32,6 @@ from distls.workers.ingestion.formats.parquet_files import (
 )
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.survey_task import survey_records
 
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
@@ -70,12 +69,9 @@ class ParquetFormat(Format[ParquetOptions]):
     """Tables with typed columns, read by row groups."""
 
     name = "parquet"
+    signature = b"PAR1"
     options = ParquetOptions
     refuses = TABLE_REFUSES
-
-    def recognises(self, start: SourceStart) -> bool:
-        """Return whether it has the signature of Parquet."""
-        return start.content.startswith(b"PAR1")
 
     def plan(
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
@@ -90,7 +86,7 @@ class ParquetFormat(Format[ParquetOptions]):
         if like is None and any(f.categories == () or f.indices for f in reading.features):
             # of numbers, categories are what their types declare
             declared = (*declared_columns(reading, read), *heads[0].categorical)
-            survey = ColumnSurvey(reading, declared, typed=True, task=survey_records, facts=table_facts)
+            survey = ColumnSurvey(reading, declared, typed=True, facts=table_facts)
         return SourcePlan(
             self.name,
             PARQUET_READER,
@@ -106,7 +102,6 @@ class ParquetFormat(Format[ParquetOptions]):
                 if like is None
             )
             + kinds,
-            identity=[file_identity(file) for file in files],
             **table_facts(reading),
         )
 

@@ -11,8 +11,9 @@ from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, imputed
 from distls.ingestion.request.format_options import TableColumns, declared_kinds, label_names, position_of
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import check_columns, record_facts, record_items, shared_options
+from distls.ingestion.request.source_plan import check_columns, item_facts, record_items, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
     Feature,
@@ -22,7 +23,7 @@ from distls.workers.ingestion.formats.table_columns import (
     is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
@@ -64,8 +65,8 @@ def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any
     if not read.by_records:
         return table_facts(read)
     separator = None if read.source == "json" else read.dialect.separator
-    reading = replace(read, source=read.source or "csv")
-    return {**table_facts(read), **record_facts(reading, record_items(files, separator))}
+    items = item_facts(TABLE_READER, record_items(files, separator))
+    return {**table_facts(read), **items, "read": replace(read, source=read.source or "csv")}
 
 
 # -- from the options ------------------------------------------------------------------------------------
@@ -113,7 +114,8 @@ def choose_columns(
         names, labels, weight, ordered(features), str(read.na or ""), options, samples.dialect
     )
     guessed = frozenset(feature.name for feature in features if feature.name not in kinds)
-    return replace(table, id_column=ids, guessed=guessed, coded=frozenset(maker.codes)), maker.notices()
+    coded = frozenset(maker.noted.get("codes", ()))
+    return replace(table, id_column=ids, guessed=guessed, coded=coded), maker.notices()
 
 
 def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> TableColumns:

@@ -13,7 +13,7 @@ from distls.ingestion.request.source_start import start_of, whole_lines
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_namespace
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 _DEFAULT_BITS = 18  # Vowpal Wabbit's own
 _REFUSES = {

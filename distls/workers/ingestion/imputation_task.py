@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import CsrRows
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, source_rows
+from distls.workers.ingestion.column_moments import columns_of
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.runtime.buffers import borrowed_buffers
 
@@ -27,20 +28,6 @@ class Digits(NamedTuple):
     prefixes: Ints  # the first bits of the value that is sought in each
     done: int  # these bits
     bits: int  # of the digit
-
-
-def columns_of(x: Rows, columns: Ints) -> NDArray[Any]:
-    """Return some columns of rows, what is not stored as zeros, shape (n_rows, n_columns)."""
-    if isinstance(x, DenseRows):
-        return x.values[:, columns]
-    # a table of all columns up to the last, in which most are none of these
-    place = np.full(int(max(columns.max(initial=-1), x.indices.max(initial=0))) + 1, -1)
-    place[columns] = np.arange(len(columns))
-    values = np.zeros((len(x.indptr) - 1, len(columns)), x.data.dtype)
-    found = place[x.indices]
-    rows = np.repeat(np.arange(len(values)), np.diff(x.indptr))
-    values[rows[found >= 0], found[found >= 0]] = x.data[found >= 0]
-    return values
 
 
 def _ordered_bits(values: NDArray[Any]) -> NDArray[np.uint32]:

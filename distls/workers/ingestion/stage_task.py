@@ -1,6 +1,6 @@
 """Stage 1 of an ingest, on workers: an item of a source becomes staged chunks of shuffled row records."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from distls.workers.ingestion.parsing.record_kernels import (
     sort_records,
     value_facts,
 )
-from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem, refusals_together
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import Reader, SourceItem, refusals_together
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, ReadRun, RecordBatch
 from distls.workers.ingestion.row_rules import RowLabels, RowRules, RowStep
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
@@ -83,9 +83,7 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     # The last finished chunk tells where to go on.
     drops = spec.rules is not None and "unknown" in spec.rules.drop
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress(unlabelled=0 if drops else None)
-    # the other rows are read too, so that what is wrong with them is said at once
-    reading = replace(spec.read, skip_errors=True)
-    run = ReadRun(reading, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
     step = None if spec.rules is None else RowStep(spec.rules, spec.staging, item.number)
     # Rows that are left out have numbers too, as refused ones have, by which origins are joined.
     before, refused = (

@@ -18,15 +18,14 @@ from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option
 from distls.ingestion.request.like import description_of
-from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import start_of
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions, RowBlock
 
 # -- the file of the workers -----------------------------------------------------------------------------
 
@@ -95,7 +94,6 @@ class NumbersFormat(Format[NumbersOptions]):
             (ArrayHeader(-1, width, sparse=False),),
             estimate=float(sum(file.size for file in files)),
             description={"unit": unit},
-            identity=[file_identity(file) for file in files],
         )
 
 

@@ -13,11 +13,15 @@ from distls.workers.ingestion.formats.parquet_files import (
     ParquetHead,
     categorical_columns,
     first_values,
-    kind_of_column,
+    kinds_of_columns,
     list_lengths,
+    load_arrow,
 )
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.formats.table_records import arrow_values
+
+_FRAMES = "data frames with categories or missing values"  # what is read with pyarrow
+_ANY = "X"
 
 
 def is_frame(x: Any) -> bool:
@@ -58,7 +62,7 @@ def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path:
     `labels` has the key in `frame` of each of ``options.columns``; messages call the frame `path`. Raises
     BadInputError if a column mixes types, or pyarrow is not installed.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(path, _FRAMES)
     label_of = dict(zip(options.columns, labels, strict=True))
     arrays = {}
     for feature in options.features:
@@ -71,18 +75,6 @@ def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path:
             array = arrow_values(values, arrow) if mixed else _as_arrow(values, arrow, where)
             arrays[name] = array.cast(empty) if arrow.types.is_null(array.type) else array
     return arrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def _pyarrow(path: str) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError:
-        raise BadInputError(
-            f"{path}: data frames with categories or missing values are read with pyarrow; "
-            "pip install 'distls[parquet]'"
-        ) from None
-    return pyarrow
 
 
 def _as_arrow(column: Any, arrow: Any, where: str) -> Any:
@@ -153,7 +145,7 @@ def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
     BadInputError
         Columns have one name, mix types, or have other lengths than the rest, or pyarrow is not installed.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(path, _FRAMES)
     labels = column_labels(frame)
     names = [str(label) for label in labels]
     # Names are texts in the model: 1 and "1" would be one column.
@@ -173,10 +165,10 @@ def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
 def describe_frame(frame: Any, path: str) -> FrameFacts:
     """Return the facts of a frame."""
     table = arrow_table(frame, path, {})
-    types = _pyarrow(path).types
-    lists = [column.name for column in table.schema if kind_of_column(types, column.type) == "list"]
+    types = load_arrow(path).types
+    lists = [name for name, kind in kinds_of_columns(types, table.schema).items() if kind == "list"]
     lengths = list_lengths(table, lists) if table.num_rows else {}
-    sample = first_values(table, _pyarrow(path))
+    sample = first_values(table, load_arrow(path))
     return FrameFacts(table.schema, table.num_rows, table.nbytes, lengths, sample)
 
 
@@ -190,7 +182,11 @@ def frame_source(table: Any, path: str, range_bytes: int) -> FrameSource:
     head = _head(facts, [(rows, facts.n_bytes * rows // facts.rows) for rows in groups])
     # The content's checksum stands for the file's identity, so that a resumed ingest notices another frame.
     found = {"path": "a data frame", "rows": facts.rows, "crc32": _checksum(table)}
-    return FrameSource(path, facts.n_bytes, 0, head=head, table=_Slices(table, step), facts=found)
+
+    def rows_of(group: int) -> Any:
+        return table.slice(group * step, step)  # without a copy
+
+    return FrameSource(path, facts.n_bytes, 0, head=head, table=rows_of, facts=found)
 
 
 def computed_source(
@@ -203,7 +199,7 @@ def computed_source(
     BadInputError
         A column has different types in different frames.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(path)
     try:
         # a column without values in one part has the type of the others
         schema = arrow.unify_schemas([part.schema for part in parts], promote_options="permissive")
@@ -213,47 +209,30 @@ def computed_source(
     rows, n_bytes = sum(part.rows for part in parts), sum(part.n_bytes for part in parts)
     whole = FrameFacts(schema, rows, n_bytes, first.lengths, first.sample)
     head = _head(whole, [(part.rows, part.n_bytes) for part in parts])
-    table = _Computed(compute, schema, path)
-    return FrameSource(path, whole.n_bytes, 0, head=head, table=table, facts=facts)
+
+    def rows_of(group: int) -> Any:
+        table = arrow_table(compute(group), path, {})
+        try:
+            # Chunks may infer other types than the schema of all.
+            return table.cast(schema)
+        except (arrow.ArrowException, ValueError) as error:
+            raise BadInputError(f"{path}, chunk {group}: {' '.join(str(error).split())}") from None
+
+    return FrameSource(path, whole.n_bytes, 0, head=head, table=rows_of, facts=facts)
 
 
 def _head(facts: FrameFacts, groups: Sequence[tuple[int, int]]) -> ParquetHead:
-    types = _pyarrow("").types
-    kinds = {column.name: kind_of_column(types, column.type) for column in facts.schema}
+    types = load_arrow(_ANY).types
+    kinds = kinds_of_columns(types, facts.schema)
     coded = categorical_columns(types, facts.schema)
     return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample, categorical=coded)
-
-
-@dataclass(frozen=True)
-class _Slices:
-    table: Any
-    step: int
-
-    def __call__(self, group: int) -> Any:
-        # A table is sliced without a copy.
-        return self.table.slice(group * self.step, self.step)
-
-
-@dataclass(frozen=True)
-class _Computed:
-    compute: Callable[[int], Any]
-    schema: Any
-    path: str
-
-    def __call__(self, group: int) -> Any:
-        table = arrow_table(self.compute(group), self.path, {})
-        try:
-            # Chunks may infer other types than the schema of all.
-            return table.cast(self.schema)
-        except (_pyarrow(self.path).ArrowException, ValueError) as error:
-            raise BadInputError(f"{self.path}, chunk {group}: {' '.join(str(error).split())}") from None
 
 
 def _checksum(table: Any) -> int:
     """Return the CRC of a table's content."""
     sink = _Checksum()
     # Streamed through the checksum: no copy of the data is made.
-    with _pyarrow("").ipc.new_stream(_pyarrow("").PythonFile(sink, "w"), table.schema) as stream:
+    with load_arrow(_ANY).ipc.new_stream(load_arrow(_ANY).PythonFile(sink, "w"), table.schema) as stream:
         stream.write_table(table)
     return sink.crc
 
@@ -277,5 +256,5 @@ class _Checksum:
 
 def column_kinds(batch: Any) -> dict[str, str]:
     """Return the kind of each column of a record batch, as `ParquetHead` has it."""
-    types = _pyarrow("").types
-    return {column.name: kind_of_column(types, column.type) for column in batch.schema}
+    types = load_arrow(_ANY).types
+    return kinds_of_columns(types, batch.schema)

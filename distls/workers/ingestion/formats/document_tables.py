@@ -2,82 +2,51 @@
 
 import csv
 import io
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO, Any, AnyStr, Generic, TypeVar
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, AnyStr
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.document_records import (
-    Document,
-    DocumentPacker,
+    CHUNK_CHARACTERS,
+    CHUNK_ROWS,
+    DocumentReader,
     DocumentReadOptions,
+    Found,
     Refused,
     document_of,
 )
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
+from distls.workers.ingestion.records.labels import is_encodable
 from distls.workers.ingestion.records.messages import ENCODED, quoted
-from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
-from distls.workers.ingestion.records.record_batch import RecordBatch
 
-_CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
-_CHUNK_ROWS = 2**16
 _MOST_BREAKS = 5  # of lines in the name of a column
 _UNCLOSED = "{}: a quote in its first line is never closed"
-ItemT = TypeVar("ItemT", bound=SourceItem)
 # The 0-based line (row) of a record, and its fields by name, or why it cannot be read.
 _Record = tuple[int, dict[str, Any] | Refused]
 
 
-@dataclass(frozen=True)
-class DocumentTableReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
-    """Reads documents from records with named fields; the offset of the progress counts records."""
-
-    records: Callable[[ItemT, DocumentReadOptions], Iterator[_Record]]
-
-    def batches(self, item: ItemT, run: ReadRun[DocumentReadOptions]) -> Iterator[RecordBatch]:
-        """Yield the item's records from ``run.progress`` on."""
-        progress, options = run.progress, run.options
-        packer = DocumentPacker(options, run.n_extra)
-        found: list[tuple[int, Document]] = []
-        size = 0
-        # Records that are done are read again, since their places are not known.
-        for line, record in itertools.islice(self.records(item, options), progress.offset, None):
-            progress.offset, progress.lines = progress.offset + 1, line + 1
-            try:
-                document = _document(record, options)
-            except Refused as refused:
-                if not options.skip_errors:
-                    # The line is named, as nobody finds a record by its content alone.
-                    raise BadInputError(f"{item.where(line)}: {refused}") from None
-                progress.skip(line, str(refused))
-                continue
-            found.append((line, document))
-            size += len(document.text)
-            # By characters and by rows: many short documents have as many records.
-            if size >= _CHUNK_CHARACTERS or len(found) >= _CHUNK_ROWS:
-                yield packer.batch(found)
-                found, size = [], 0
-        if found:
-            yield packer.batch(found)
-
-
-def _document(record: dict[str, Any] | Refused, options: DocumentReadOptions) -> Document:
-    if isinstance(record, Refused):
-        raise record
-    return document_of(record, options)
+def _documents(records: Iterable[_Record], options: DocumentReadOptions) -> Iterator[Found]:
+    """Yield the documents of records with named fields."""
+    for line, record in records:
+        try:
+            yield line, record if isinstance(record, Refused) else document_of(record, options)
+        except Refused as refused:
+            yield line, refused
 
 
 # -- separated text --------------------------------------------------------------------------------------
 
 
-def _csv_records(item: TextItem, options: DocumentReadOptions) -> Iterator[_Record]:
-    options = item.own(options)
-    for line, row in csv_rows(item, options.dialect, len(options.columns)):
-        yield line, row if isinstance(row, Refused) else _fields(row, options)
+def _csv_documents(item: TextItem, options: DocumentReadOptions) -> Iterator[Found]:
+    own = item.own(options)
+    names = filter(None, (own.text_column, own.label_column, own.weight_column, own.id_column))
+    place = {name: own.columns.index(name) for name in names}
+    rows = csv_rows(item, own.dialect, len(own.columns))
+    fields = ((line, named_fields(row, place, {own.text_column})) for line, row in rows)
+    return _documents(((line, _as_document(record, own)) for line, record in fields), own)
 
 
 def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[int, list[str] | Refused]]:
@@ -189,17 +158,25 @@ def _of_another_width(row: list[str], dialect: Dialect, wanted: int) -> Refused:
     return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
 
 
-def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Refused:
-    """Return the fields that are read, by name."""
-    fields: dict[str, Any] = {}
-    named = (options.text_column, options.label_column, options.weight_column, options.id_column)
-    for name in filter(None, named):
-        text = row[options.columns.index(name)]
+def named_fields(
+    row: list[str] | Refused, place: Mapping[str, int], documents: Container[str]
+) -> dict[str, Any] | Refused:
+    """Return some fields of a row by name; blanks around a value are no part of it, but may count in documents."""
+    if isinstance(row, Refused):
+        return row
+    fields = {name: row[c] if name in documents else row[c].strip() for name, c in place.items()}
+    for name, text in fields.items():
         # Surrogates stand for the bytes that were not UTF-8.
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if not is_encodable(text):
             shown = quoted(text.encode("utf-8", "surrogateescape"))
             return Refused(f'column "{name}": {shown} is not UTF-8; {ENCODED}')
-        fields[name] = text if name == options.text_column else text.strip()
+    return fields
+
+
+def _as_document(fields: dict[str, Any] | Refused, options: DocumentReadOptions) -> dict[str, Any] | Refused:
+    """Return the fields of a document as JSON has them, with a list of labels and a number as weight."""
+    if isinstance(fields, Refused):
+        return fields
     if options.label_column:
         label = fields[options.label_column]
         # what stands for no value is an empty label, which is refused
@@ -222,13 +199,16 @@ def _number(text: str) -> float | str:
 # -- Parquet ---------------------------------------------------------------------------------------------
 
 
+def _parquet_documents(item: ParquetItem, options: DocumentReadOptions) -> Iterator[Found]:
+    return _documents(_parquet_records(item, options), options)
+
+
 def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterator[_Record]:
-    """Yield the records of a row group."""
     names = [options.text_column, options.label_column if options.labelled else "", options.weight_column]
     names.append(options.id_column)
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 1)
     # Rows of about equal size, so that a batch has bounded memory.
-    n_rows = max(1, min(_CHUNK_CHARACTERS // row_bytes, _CHUNK_ROWS))
+    n_rows = max(1, min(CHUNK_CHARACTERS // row_bytes, CHUNK_ROWS))
     row = 0
     # Each column once, though it may serve for two things.
     for batch in parquet_batches(item, list(dict.fromkeys(filter(None, names))), n_rows):
@@ -243,5 +223,5 @@ def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterato
             row += 1
 
 
-CSV_DOCUMENT_READER = DocumentTableReader(_csv_records)
-PARQUET_DOCUMENT_READER = DocumentTableReader(_parquet_records)
+CSV_DOCUMENT_READER = DocumentReader(_csv_documents)
+PARQUET_DOCUMENT_READER = DocumentReader(_parquet_documents)

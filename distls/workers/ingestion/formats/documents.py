@@ -6,12 +6,10 @@ named fields.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from distls.storage.dataset.chunks import BufferPool
-from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import (
     Document,
     DocumentPacker,
@@ -25,7 +23,7 @@ from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.messages import ENCODED, UNLABELLED, quoted
 from distls.workers.ingestion.records.reader import TextReader
-from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
+from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch
 
 _CHUNK_BYTES = 8 * 2**20  # of text hashed at a time: its tokens take several times its size
 # as fastText: every word with this prefix is a label, wherever it is
@@ -33,20 +31,12 @@ _PREFIXED_LABEL = re.compile(r"(?<!\S)__label__(\S+)\s?")
 
 
 class DocumentParser:
-    """Parses the blocks of one item; built and used as `SvmlightParser` is."""
+    """Parses the blocks of one item."""
 
-    def __init__(
-        self,
-        options: DocumentReadOptions,
-        n_extra: int,
-        progress: Progress,
-        locate: Callable[[int], str],
-        pool: BufferPool,
-    ) -> None:
-        self.options = options
-        self.progress = progress
-        self.locate = locate
-        self._packer = DocumentPacker(options, n_extra)
+    def __init__(self, run: ReadRun[DocumentReadOptions]) -> None:
+        self.options = options = run.options
+        self.progress = run.progress
+        self._packer = DocumentPacker(options, run.n_extra)
         self._read = _read_plain
         if options.text_column or options.prefixed:
             self._read = _read_json if options.text_column else _read_prefixed
@@ -69,15 +59,10 @@ class DocumentParser:
             try:
                 document = self._read(raw, self.options)
             except Refused as refused:
-                self._refuse(line, f"{quoted(raw)}: {refused}")
+                self.progress.skip(line, f"{quoted(raw)}: {refused}")
                 continue
             if document is not None:
                 yield line, document
-
-    def _refuse(self, line: int, reason: str) -> None:
-        if not self.options.skip_errors:
-            raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skip(line, reason)
 
 
 def _line_chunks(block: TextBlock) -> Iterator[bytes]:
