@@ -102,7 +102,7 @@ def partition_items(
     `tables` are uint32 arrays (n_buckets + 1, 3), one per chunk in row order; `share` of the values is left by
     min_count.
     """
-    per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
+    per_row, per_value = _row_bytes(plan, schema), share * _value_bytes(plan, schema, options)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
     # shuffled: bucket b of all chunks is one unit; in source order, each bucket of each chunk is
     sizes: NDArray[np.int64] = (
@@ -116,7 +116,7 @@ def partition_items(
     ]
 
 
-def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+def _row_bytes(plan: SourcePlan, schema: Schema) -> int:
     label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
     return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
 

@@ -248,7 +248,7 @@ class RowEncoder:
             if values is not None:
                 yield RowBlock(0, values, None, None)
                 return
-        yield from self._arrow_blocks(record_batch(frame, labels, table, "X"), table)
+        yield from self._arrow_blocks(record_batch(frame, labels, table), table)
 
     def _arrow_blocks(self, batch: Any, table: TableOptions) -> Iterator[RowBlock]:
         check_like_kinds(table, column_kinds(batch), "X", self.like)

@@ -302,14 +302,13 @@ def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     with open_array(item.file) as stream:
         shape, dtype = _idx_header(stream)
         # Labels of the files before this one come first in the label file.
-        yield from stream_blocks(stream, shape, dtype, item, item_labels(item), skip, block_bytes)
+        yield from stream_blocks(stream, shape, dtype, item_labels(item), skip, block_bytes)
 
 
 def stream_blocks(
     stream: IO[bytes],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    item: ArrayItem,
     y: NDArray[Any] | None,
     skip: int,
     block_bytes: int,
@@ -351,7 +350,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
             return
         with _member(archive, _dense_key(names, item.file.path)) as stream:
             shape, dtype = _npy_header(stream)
-            yield from stream_blocks(stream, shape, dtype, item, y, skip, block_bytes)
+            yield from stream_blocks(stream, shape, dtype, y, skip, block_bytes)
 
 
 def _csr_blocks(

@@ -57,9 +57,7 @@ def _blocks(
         n = labels_of_picture(stream.read(2**16))
         stream.seek(0)
         shape = item.stop, n + _PIXELS
-        for block in stream_blocks(
-            stream, shape, np.dtype(np.uint8), item, None, progress.offset, block_bytes
-        ):
+        for block in stream_blocks(stream, shape, np.dtype(np.uint8), None, progress.offset, block_bytes):
             pictures, first = np.asarray(block.values), block.first_row
             # The last label is the class.
             own = pictures[:, n - 1 : n].astype(np.int64)

@@ -208,23 +208,20 @@ def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
+    """Return the values, labels, weights and ids of some rows."""
     labels, label_ends = _labels_of(block, keep)
     weights = None if block.weights is None else block.weights[keep]
     ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
+    block = replace(block, labels=labels, label_ends=label_ends, weights=weights, ids=ids)
     if block.values is not None:
-        return RowBlock(
-            block.first_row, block.values[keep], None, labels, weights, ids, label_ends=label_ends
-        )
+        return replace(block, values=block.values[keep])
     assert block.csr is not None
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
     # One gather for all values of the kept rows.
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
-    return RowBlock(
-        block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids,
-        label_ends=label_ends,
-    )  # fmt: skip
+    return replace(block, csr=(ends, indices[source], data[source]))
 
 
 def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray[Any] | None, Ints | None]:
