@@ -4,6 +4,7 @@ import contextlib
 import itertools
 
 import numpy as np
+import pytest
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
@@ -35,6 +36,13 @@ def located(name):
         yield
     except RowError as error:
         raise BadInputError(f"{name}:{error.line + 1}: {error}") from None
+
+
+def refusal(parse, *given, **options):
+    """Return the message by which text is refused."""
+    with pytest.raises(BadInputError) as caught:
+        parse(*given, **options)
+    return str(caught.value)
 
 
 def sparse_records(batch, float64):

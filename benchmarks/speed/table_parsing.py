@@ -38,8 +38,8 @@ from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
 from distls.workers.ingestion.records.pack_records import pack_blocks
-from distls.workers.ingestion.records.record_batch import Progress, ReadRun
-from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
+from distls.workers.ingestion.records.record_batch import Progress, ReadRun, RecordLayout
+from distls.workers.ingestion.stage_task import StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 
 JOBS = tuple(sorted(f"profession {k:02}" for k in range(20)))

@@ -57,8 +57,9 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.parsing.rounding_kernels import EqualValues
 from distls.workers.ingestion.records.labels import class_values
+from distls.workers.ingestion.records.record_batch import RecordLayout
 from distls.workers.ingestion.row_rules import RowRules
-from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
+from distls.workers.ingestion.stage_task import StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import AUTO, centres, has_step, needs_digits
 from distls.workers.runtime.buffers import release_buffers

@@ -1,11 +1,10 @@
 """AnnData format: ranges of rows, the label column, the feature names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
-from distls.ingestion.formats.arrays import ARRAY_REFUSES
+from distls.ingestion.formats.arrays import ARRAY_NO_SETS
 from distls.ingestion.formats.tables import ColumnFinder, label_of
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import Format
@@ -38,7 +37,7 @@ class AnnDataFormat(Format[AnnDataOptions]):
     name = "anndata"
     signature = b"\x89HDF"
     options = AnnDataOptions
-    refuses: ClassVar[Mapping[str, str]] = ARRAY_REFUSES
+    no_sets = ARRAY_NO_SETS
 
     def takes_folder(self, path: Path) -> bool:
         """Return whether the folder has a zarr group."""

@@ -19,11 +19,10 @@ from distls.workers.ingestion.public_sets.cifar import CIFAR_READER, cifar_heade
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
-ARRAY_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
-    "multilabel": "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, "
-    "and taken from arrays in memory",
-}
+ARRAY_NO_SETS = (
+    "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, and taken from "
+    "arrays in memory"
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class _ArrayFormat(Format[ArrayOptions]):
     """Files that each hold an array."""
 
     options = ArrayOptions
-    refuses = ARRAY_REFUSES
+    no_sets = ARRAY_NO_SETS
     reader: ClassVar[BlockReader[ArrayItem, ReadOptions]] = ARRAY_READER
     packed: ClassVar[bool] = False  # it may be
 

@@ -9,7 +9,7 @@ from distls.facts import counted
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
 from distls.ingestion.formats.first_values import first_notices, later_notices
 from distls.ingestion.formats.tables import (
-    TABLE_REFUSES,
+    TABLE_NO_SETS,
     choose_columns,
     declared_columns,
     has_positions,
@@ -84,7 +84,7 @@ class CsvFormat(Format[CsvOptions]):
     name = "csv"
     options = CsvOptions
     rank = 3
-    refuses = TABLE_REFUSES
+    no_sets = TABLE_NO_SETS
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether its name is that of a table, `like` is one, or its lines have equally many fields."""

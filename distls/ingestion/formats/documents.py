@@ -51,9 +51,6 @@ _MOST_NAMED = 2**22  # columns that are named by their words, all in the driver'
 _COLUMNS = ("text_column", "label_column", "weight_column", "id_column")
 # options that ask for a table
 _OF_TABLES = ({*TableColumns.infos()} | {*SeparatedText.infos()}) - {*HashedWords.infos(), "encoding"}
-_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,6 @@ class DocumentFormat(Format[DocumentOptions]):
     options = DocumentOptions
     # asked first: data like hashed text are hashed text, whatever they look like
     rank = 0
-    refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether `like` is hashed text, a text column is named, or the file starts as raw text does."""

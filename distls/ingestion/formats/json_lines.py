@@ -9,7 +9,7 @@ from distls.ingestion.formats.column_kinds import Samples
 from distls.ingestion.formats.parquet import ParquetOptions, table_reading
 from distls.ingestion.formats.tables import (
     LABEL_NAMES,
-    TABLE_REFUSES,
+    TABLE_NO_SETS,
     TEXT_NAMES,
     declared_columns,
     is_table,
@@ -33,7 +33,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
     name = "jsonl"
     options = ParquetOptions
     rank = -1  # before raw text
-    refuses = TABLE_REFUSES
+    no_sets = TABLE_NO_SETS
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether its lines are records without documents, or with more than one, its label, weight and id."""

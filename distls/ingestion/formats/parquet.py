@@ -9,7 +9,7 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import Samples, ordered
 from distls.ingestion.formats.first_values import first_notices, later_notices
 from distls.ingestion.formats.tables import (
-    TABLE_REFUSES,
+    TABLE_NO_SETS,
     TEXT_NAMES,
     choose_columns,
     declared_columns,
@@ -71,7 +71,7 @@ class ParquetFormat(Format[ParquetOptions]):
     name = "parquet"
     signature = b"PAR1"
     options = ParquetOptions
-    refuses = TABLE_REFUSES
+    no_sets = TABLE_NO_SETS
 
     def plan(
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None

@@ -29,11 +29,10 @@ from distls.workers.ingestion.records.record_batch import ArrayHeader
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 LABEL_NAMES = ("label", "class", "category", "intent", "target", "y", "labels")
 _SHOWN = 20  # column names listed in a message
-TABLE_REFUSES = {
-    "zero_based": "zero_based is not for tables: the label is a column of theirs, the features are the others",
-    "multilabel": "--multilabel of ingest and train is for documents of a table, whose column --text-column names; "
-    "with other columns, distls.ingest(frame, DATASET, y=LISTS) in Python",
-}
+TABLE_NO_SETS = (
+    "--multilabel of ingest and train is for documents of a table, whose column --text-column names; with other "
+    "columns, distls.ingest(frame, DATASET, y=LISTS) in Python"
+)
 
 
 def table_facts(read: TableOptions) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The interface of an input format: name, options, recognition, plan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -36,8 +36,9 @@ class Format(ABC, Generic[OptionsT]):
     # formats of lower rank are asked first; those with a signature have 1, so that guesses about text come last
     rank: ClassVar[int] = 1
     signature: ClassVar[bytes] = b""  # with which its files begin, if that tells them from others
-    # option -> message, where there is a better one than that the option is for other formats
-    refuses: ClassVar[Mapping[str, str]] = {}
+    no_sets: ClassVar[str] = (
+        ""  # why its rows have no sets of labels, and where these are read; empty: they may
+    )
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether a file looks like this format: by default, whether it has the signature."""

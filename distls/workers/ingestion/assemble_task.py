@@ -34,7 +34,7 @@ from distls.workers.ingestion.parsing.record_kernels import (
     locate_records,
     read_labels,
 )
-from distls.workers.ingestion.stage_task import RecordLayout
+from distls.workers.ingestion.records.record_batch import RecordLayout
 from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, in_type, stored_width
 from distls.workers.runtime.buffers import borrowed_buffers

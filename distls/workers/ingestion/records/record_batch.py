@@ -132,6 +132,26 @@ class ReadRun(Generic[OptionsT]):
 
 
 @dataclass(frozen=True)
+class RecordLayout:
+    """Layout of the records of an ingest (see `parsing/record_kernels.py`)."""
+
+    dense: bool = False
+    float64: bool = False
+    weighted: bool = False  # the first extra word is the sample weight
+    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
+
+    @property
+    def n_extra(self) -> int:
+        """Extra words in a record."""
+        return int(self.weighted) + 2 * int(self.ranked)
+
+    @property
+    def stride(self) -> int:
+        """Words of one value."""
+        return (0 if self.dense else 1) + (2 if self.float64 else 1)
+
+
+@dataclass(frozen=True)
 class RecordBatch:
     """Records of consecutive rows, in buffers that the reader reuses."""
 

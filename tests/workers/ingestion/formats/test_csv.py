@@ -1,11 +1,13 @@
 """Separated text to records: the kernel against Python's csv and float, refusals with exact messages."""
 
 import csv
+import functools
 import io
 import math
 from dataclasses import replace
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
@@ -66,10 +68,7 @@ def _rows(batch, options):
     return rows.tolist()
 
 
-def refusal(text, options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 # -- numbers ---------------------------------------------------------------------------------------------

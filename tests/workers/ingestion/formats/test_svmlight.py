@@ -1,8 +1,10 @@
+import functools
 import io
 import math
 import warnings
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
@@ -28,10 +30,7 @@ def parse(text, **options):
     return rows, labels, run.progress
 
 
-def refusal(text, **options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, **options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 def parsed_or_message(text, **options):

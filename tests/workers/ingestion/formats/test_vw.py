@@ -1,9 +1,11 @@
 """Vowpal Wabbit text to row records: against a reader in plain Python, and Vowpal Wabbit where it is installed."""
 
+import functools
 import math
 import re
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
@@ -11,7 +13,6 @@ from hypothesis import strategies as st
 from parser_helpers import block_of, listed, located, run_of
 from sklearn.utils.murmurhash import murmurhash3_32 as sklearn_murmur
 
-from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.vw import VwParser, VwReadOptions, name_hash, only_namespace
 from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
 
@@ -28,10 +29,7 @@ def parse(text, **options):
     return rows, labels, weights, run.progress
 
 
-def refusal(text, **options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, **options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 # -- names -----------------------------------------------------------------------------------------------
