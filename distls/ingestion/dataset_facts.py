@@ -136,38 +136,43 @@ def digit_notices(
     """
     if not rounded and not any(parts):
         return []
-    stored, kept = data.feature_names(), data.features().get("kept")
+    stored, places = data.feature_names(), data.features().get("kept")
     merged = _merged_columns(parts, data.meta.dtype)
     later = {
-        stored[c] if stored else str(c if kept is None else kept[c]): found for c, found in merged.items()
+        stored[c] if stored else str(c if places is None else places[c]): found for c, found in merged.items()
     }
     # times of one hour, and the two of a cycle with one sine, differ there in the last digit
     later = {name: found for name, found in later.items() if not name.endswith(_CYCLES)}
     names = {c: source[c] if source else str(c) for c in rounded}
-    long = [c for c, found in rounded.items() if found.level == 2]
-    lost = [
-        c
-        for c, (low, high, *_) in rounded.items()
+    numbers = {names[c]: rounded[c] for c in sorted(rounded)}
+    lost = {
+        name: _two_read(values)
+        for name, values in numbers.items()
         # centred, all values of one partition were compared; of several each for itself
-        if c not in long and not (centred and (names[c] in later or len(parts) == 1 or high - low <= KEPT))
-    ]
-    remedies = (
-        (lost, "in float32", _two_read, "--dtype float64 keeps them"),
+        if values.level < 2
+        and not (centred and (name in later or len(parts) == 1 or values.high - values.low <= KEPT))
+    }
+    # the other was never a number
+    long = {name: _apart(v.high, v.high)[0] for name, v in numbers.items() if v.level == 2}
+    kept, mixed = (
+        {name: " and ".join(_apart(a, b)) for name, ((a, x), (b, y)) in later.items() if (x != y) == differ}
+        for differ in (True, False)
+    )
+    cases = (
+        (lost, "in float32", "--dtype float64 keeps them"),
         (
             long,
             "in float64 too, which has whole numbers up to 2^53",
-            lambda values: _apart(values.high, values.high)[0],  # the other was never a number
             "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
         ),
-    )
-    return [
-        *(
-            _equal_notice([names[c] for c in sorted(found)], where, example(rounded[min(found)]), remedy)
-            for found, where, example, remedy in remedies
-            if found
+        (kept, "once transformed, in float32", "--dtype float64 keeps them"),
+        (
+            mixed,
+            "once transformed, beside others that are much larger, in float64 too",
+            "a --transform without standardize keeps them",
         ),
-        *_merged_notices(later),
-    ]
+    )
+    return [_equal_notice(found, where, remedy) for found, where, remedy in cases if found]
 
 
 def _two_read(values: EqualValues) -> str:
@@ -191,29 +196,6 @@ def _merged_columns(parts: Sequence[Merged], dtype: str) -> dict[int, Values]:
     return merged
 
 
-def _merged_notices(merged: Mapping[str, Values]) -> list[str]:
-    """Return notices of columns in which the transforms made different values equal."""
-    kept = [name for name, ((_, a), (_, b)) in merged.items() if a != b]
-    remedies = (
-        (kept, "in float32", "--dtype float64 keeps them"),
-        (
-            [name for name in merged if name not in kept],
-            "beside others that are much larger, in float64 too",
-            "a --transform without standardize keeps them",
-        ),
-    )
-    return [
-        _equal_notice(found, f"once transformed, {where}", _two(merged[found[0]]), remedy)
-        for found, where, remedy in remedies
-        if found
-    ]
-
-
-def _two(values: Values) -> str:
-    (a, _), (b, _) = values
-    return " and ".join(_apart(a, b))
-
-
 def _apart(a: float, b: float) -> tuple[str, str]:
     """Write two numbers with as many digits as tell them apart, whole ones with all of theirs."""
     if a.is_integer() and b.is_integer() and max(abs(a), abs(b)) < 2.0**63:
@@ -222,10 +204,11 @@ def _apart(a: float, b: float) -> tuple[str, str]:
     return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
-def _equal_notice(names: Sequence[str], where: str, example: str, remedy: str) -> str:
-    shown = first_of([f'"{name}"' for name in names], _SHOWN)
-    columns = f"column{'s' * (len(names) > 1)}"
-    return f"different values of {columns} {shown} become equal {where}, such as {example}; {remedy}"
+def _equal_notice(found: Mapping[str, str], where: str, remedy: str) -> str:
+    """Return the notice of columns with two of their values each."""
+    shown = first_of([f'"{name}"' for name in found], _SHOWN)
+    columns = f"column{'s' * (len(found) > 1)}"
+    return f"different values of {columns} {shown} become equal {where}, such as {next(iter(found.values()))}; {remedy}"
 
 
 # -- names of the columns of hashed text ---------------------------------------------------------------

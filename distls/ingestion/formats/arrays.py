@@ -12,7 +12,7 @@ from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import source_file
-from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.public_sets.cifar import CIFAR_READER, cifar_header, labels_of_picture
@@ -53,8 +53,6 @@ class _ArrayFormat(Format[ArrayOptions]):
         self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Read the shapes, find the labels, and cut the files into ranges of rows."""
-        if options.unlabelled and read.labels is not None:
-            raise ParameterError("unlabelled and labels exclude each other")
         for file in files:
             if file.compression != "none" and not self.packed:
                 raise BadInputError(f"{file.path}: {self.name} files are read plain; unpack it first")

@@ -101,8 +101,6 @@ def choose_columns(
     for name in declared:
         if name in no_features:
             raise ParameterError(f'categorical: column "{name}" is not a feature')
-    if not others:
-        raise ParameterError(f"{path}: no column is left for features")
     maker = FeatureMaker(replace(read, categorical=declared), options, samples, kinds)
     found = [maker.feature(name, is_category=name in words) for name in others]
     features = imputed([feature for feature in found if feature is not None], read, options, find)
