@@ -19,7 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_tables import check_names, joined_rows, with_whole_first
+from distls.workers.ingestion.formats.documents import check_names, joined_rows, with_whole_first
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,

@@ -11,7 +11,7 @@ from distls.ingestion.formats.parquet import read_parquet_heads, row_group_items
 from distls.ingestion.formats.tables import TEXT_NAMES, ColumnFinder, listed
 from distls.ingestion.request.source_plan import item_facts, record_items
 from distls.storage.errors import BadInputError, MismatchError
-from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
+from distls.workers.ingestion.formats.documents import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 

@@ -14,8 +14,7 @@ from distls.ingestion.formats.anndata import AnnDataFormat
 from distls.ingestion.formats.arrays import CifarFormat, IdxFormat, NpyFormat, NpzFormat
 from distls.ingestion.formats.csv import CsvFormat
 from distls.ingestion.formats.documents import DocumentFormat
-from distls.ingestion.formats.json_lines import JsonLinesFormat
-from distls.ingestion.formats.parquet import ParquetFormat
+from distls.ingestion.formats.parquet import JsonLinesFormat, ParquetFormat
 from distls.ingestion.formats.svmlight import SvmlightFormat
 from distls.ingestion.formats.vw import VwFormat
 from distls.ingestion.request.format import Format, SourceStart

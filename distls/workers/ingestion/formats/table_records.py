@@ -11,7 +11,7 @@ import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import Refused, check_fields
-from distls.workers.ingestion.formats.document_tables import csv_rows, named_fields, short_lines
+from distls.workers.ingestion.formats.documents import csv_rows, named_fields, short_lines
 from distls.workers.ingestion.formats.parquet_files import (
     SAMPLED,
     ParquetHead,
