@@ -37,10 +37,10 @@ from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
-from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
-from distls.workers.ingestion.survey_task import SurveySpec, survey_delimited, survey_item
+from distls.workers.ingestion.records.pack_records import pack_blocks
+from distls.workers.ingestion.records.record_batch import Progress, ReadRun, RecordLayout
+from distls.workers.ingestion.stage_task import StageSpec, stage_item
+from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 
 JOBS = tuple(sorted(f"profession {k:02}" for k in range(20)))
 WAYS = ("survey", "records", "stage", "read_csv", "arrow")
@@ -124,7 +124,7 @@ class Ways:
         columns = self.options.columns
         limits = {c: 1000 for c, name in enumerate(columns) if name.startswith("w")}
         checked = tuple(c for c in range(len(columns)) if c not in limits)
-        spec = SurveySpec(self._staging(), "survey", survey_delimited, self.options, limits, checked, 2**25)
+        spec = SurveySpec(self._staging(), "survey", self.options, limits, checked, 2**25)
         survey_item(spec, self.item)
 
     def _staging(self) -> StagingArea:
@@ -134,7 +134,7 @@ class Ways:
 
     def records(self) -> list[NDArray[np.uint32]]:
         """Parse with the kernel."""
-        parser = DelimitedParser(self.options, self.layout.n_extra, Progress(), str, self.pool)
+        parser = DelimitedParser(self._run(Progress(), 0))
         return [batch.words for batch in parser.parse(self.block)]
 
     def stage(self) -> None:
@@ -165,8 +165,10 @@ class Ways:
         blocks = (
             record_batch_rows(batch, self.options, item.file.path, progress, 0) for batch in self.read_csv()
         )
-        options = PackOptions(n_features, self.layout.n_extra, False, False)
-        return [batch.words for batch in pack_blocks(blocks, options, progress, str)]
+        return [batch.words for batch in pack_blocks(blocks, self._run(progress, n_features))]
+
+    def _run(self, progress: Progress, n_features: int) -> ReadRun[TableOptions]:
+        return ReadRun(self.options, progress, self.layout.n_extra, n_features, 2**25, self.pool)
 
 
 def measure(ways: Ways, repeats: int) -> dict[str, float]:

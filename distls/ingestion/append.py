@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from distls.execution import executor_of
+from distls.ingestion.dataset_facts import IngestReport
 from distls.ingestion.ingest import ingest
-from distls.ingestion.ingest_report import IngestReport
 from distls.long_calls import long_call
 from distls.storage.dataset.dataset import STAGING, Dataset, open_dataset
 from distls.storage.dataset.extension import digest_of_rows, extend

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,19 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from distls.facts import counted
-from distls.ingestion.formats.column_kinds import codes_notice
+from distls.facts import Shown, counted, said
+from distls.ingestion.formats.column_kinds import codes_notice, first_of
+from distls.ingestion.label_rules import dropped_notice
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
 from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.errors import CorruptDataError
+from distls.storage.filesystem.paths import Place
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.formats.document_records import DocumentReadOptions
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, TableOptions
 from distls.workers.ingestion.merged_values import Merged, Values
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT, EqualValues
@@ -130,38 +136,43 @@ def digit_notices(
     """
     if not rounded and not any(parts):
         return []
-    stored, kept = data.feature_names(), data.features().get("kept")
+    stored, places = data.feature_names(), data.features().get("kept")
     merged = _merged_columns(parts, data.meta.dtype)
     later = {
-        stored[c] if stored else str(c if kept is None else kept[c]): found for c, found in merged.items()
+        stored[c] if stored else str(c if places is None else places[c]): found for c, found in merged.items()
     }
     # times of one hour, and the two of a cycle with one sine, differ there in the last digit
     later = {name: found for name, found in later.items() if not name.endswith(_CYCLES)}
     names = {c: source[c] if source else str(c) for c in rounded}
-    long = [c for c, found in rounded.items() if found.level == 2]
-    lost = [
-        c
-        for c, (low, high, *_) in rounded.items()
+    numbers = {names[c]: rounded[c] for c in sorted(rounded)}
+    lost = {
+        name: _two_read(values)
+        for name, values in numbers.items()
         # centred, all values of one partition were compared; of several each for itself
-        if c not in long and not (centred and (names[c] in later or len(parts) == 1 or high - low <= KEPT))
-    ]
-    remedies = (
-        (lost, "in float32", _two_read, "--dtype float64 keeps them"),
+        if values.level < 2
+        and not (centred and (name in later or len(parts) == 1 or values.high - values.low <= KEPT))
+    }
+    # the other was never a number
+    long = {name: _apart(v.high, v.high)[0] for name, v in numbers.items() if v.level == 2}
+    kept, mixed = (
+        {name: " and ".join(_apart(a, b)) for name, ((a, x), (b, y)) in later.items() if (x != y) == differ}
+        for differ in (True, False)
+    )
+    cases = (
+        (lost, "in float32", "--dtype float64 keeps them"),
         (
             long,
             "in float64 too, which has whole numbers up to 2^53",
-            lambda values: _apart(values.high, values.high)[0],  # the other was never a number
             "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
         ),
-    )
-    return [
-        *(
-            _equal_notice([names[c] for c in sorted(found)], where, example(rounded[min(found)]), remedy)
-            for found, where, example, remedy in remedies
-            if found
+        (kept, "once transformed, in float32", "--dtype float64 keeps them"),
+        (
+            mixed,
+            "once transformed, beside others that are much larger, in float64 too",
+            "a --transform without standardize keeps them",
         ),
-        *_merged_notices(later),
-    ]
+    )
+    return [_equal_notice(found, where, remedy) for found, where, remedy in cases if found]
 
 
 def _two_read(values: EqualValues) -> str:
@@ -185,29 +196,6 @@ def _merged_columns(parts: Sequence[Merged], dtype: str) -> dict[int, Values]:
     return merged
 
 
-def _merged_notices(merged: Mapping[str, Values]) -> list[str]:
-    """Return notices of columns in which the transforms made different values equal."""
-    kept = [name for name, ((_, a), (_, b)) in merged.items() if a != b]
-    remedies = (
-        (kept, "in float32", "--dtype float64 keeps them"),
-        (
-            [name for name in merged if name not in kept],
-            "beside others that are much larger, in float64 too",
-            "a --transform without standardize keeps them",
-        ),
-    )
-    return [
-        _equal_notice(found, f"once transformed, {where}", _two(merged[found[0]]), remedy)
-        for found, where, remedy in remedies
-        if found
-    ]
-
-
-def _two(values: Values) -> str:
-    (a, _), (b, _) = values
-    return " and ".join(_apart(a, b))
-
-
 def _apart(a: float, b: float) -> tuple[str, str]:
     """Write two numbers with as many digits as tell them apart, whole ones with all of theirs."""
     if a.is_integer() and b.is_integer() and max(abs(a), abs(b)) < 2.0**63:
@@ -216,8 +204,92 @@ def _apart(a: float, b: float) -> tuple[str, str]:
     return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
-def _equal_notice(names: Sequence[str], where: str, example: str, remedy: str) -> str:
-    shown = ", ".join(f'"{name}"' for name in names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    columns = f"column{'s' * (len(names) > 1)}"
-    return f"different values of {columns} {shown}{more} become equal {where}, such as {example}; {remedy}"
+def _equal_notice(found: Mapping[str, str], where: str, remedy: str) -> str:
+    """Return the notice of columns with two of their values each."""
+    shown = first_of([f'"{name}"' for name in found], _SHOWN)
+    columns = f"column{'s' * (len(found) > 1)}"
+    return f"different values of {columns} {shown} become equal {where}, such as {next(iter(found.values()))}; {remedy}"
+
+
+# -- names of the columns of hashed text ---------------------------------------------------------------
+
+
+def column_names(survey: Survey, staging: StagingArea) -> tuple[str, ...]:
+    """Return the names of all columns, empty if words are not kept; of columns without a word their numbers.
+
+    The words of each chunk are merged as in a majority vote, with one word and one number for each column: a word that
+    is more than half of a column's occurrences is always found.
+    """
+    read = survey.plan.read
+    if not isinstance(read, DocumentReadOptions) or not read.keep_words:
+        return ()
+    best: dict[int, tuple[str, int]] = {}
+    for chunk in survey.chunks:
+        for column, (word, count) in _words_of(staging, chunk["name"]):
+            known, lead = best.get(column, (word, 0))
+            if known == word:
+                best[column] = (word, lead + count)
+            else:
+                best[column] = (known, lead - count) if lead >= count else (word, count - lead)
+    return tuple(best[k][0] if k in best else f"#{k}" for k in range(read.hashing.n_features))
+
+
+def _words_of(staging: StagingArea, chunk: str) -> list[Any]:
+    found = staging.read_document(f"words-{chunk}")
+    if not isinstance(found, list):
+        raise CorruptDataError(
+            f"{staging.dataset}: the words of chunk {chunk} are missing; remove it and ingest again"
+        )
+    return found
+
+
+# -- the result of an ingest, as its caller gets it ----------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class IngestReport(Shown):
+    """The result of an ingest.
+
+    Attributes
+    ----------
+    paths : tuple of Place
+        DATASET, then DATASET-NAME for each split.
+    rows, nnz, bytes : int
+        Totals over all paths; `bytes` as stored.
+    skipped : int
+        Refused lines (rows, for arrays) that were left out.
+    skipped_lines : tuple of str
+        The first few, ``FILE:LINE: "text": rule``.
+    notices : tuple of str
+        Messages for the user, one line each.
+    dropped : dict
+        Rows that were left out, by what `drop` calls them.
+    """
+
+    paths: tuple[Place, ...]
+    rows: int
+    nnz: int
+    bytes: int
+    skipped: int
+    skipped_lines: tuple[str, ...]
+    notices: tuple[str, ...]
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def ingest_report(
+    datasets: Sequence[Dataset], survey: Survey, notices: Sequence[str], dropped: dict[str, int]
+) -> IngestReport:
+    """Return the report of what was written; `notices` are those of its stages."""
+    skipped, lines = survey.skipped()
+    # The first of them is enough to see what is wrong.
+    refused = [f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}"] if skipped else []
+    return IngestReport(
+        paths=tuple(data.path for data in datasets),
+        rows=sum(data.meta.n_rows for data in datasets),
+        nnz=sum(data.meta.nnz for data in datasets),
+        bytes=sum(int(data.stored_bytes.sum()) for data in datasets),
+        skipped=skipped,
+        skipped_lines=tuple(map(said, lines)),
+        notices=tuple(map(said, (*notices, *dropped_notice(dropped), *refused))),
+        dropped=dropped,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.facts import counted
+from distls.ingestion.formats.column_kinds import first_of
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.workers.ingestion.assemble_task import AssemblySpec
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
@@ -181,15 +182,14 @@ def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArra
     ]
     if not found:
         return ""
-    shown = ", ".join(
+    shown = [
         f'"{name}" ({rows}: {how.removesuffix("+indicator").replace("constant:", "")} {fill[start]:.6g})'
-        for name, how, start, rows in found[:_SHOWN]
-    )
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        for name, how, start, rows in found
+    ]
     marked = (
         ", with a feature that says where" if any(how.endswith("+indicator") for _, how, *_ in found) else ""
     )
-    return f"missing values are filled in{marked}: {shown}{more}; --impute says otherwise"
+    return f"missing values are filled in{marked}: {first_of(shown, _SHOWN)}; --impute says otherwise"
 
 
 def stand_in_notice(features: Sequence[Feature], counts: Iterable[Sequence[int]]) -> str:
@@ -209,8 +209,7 @@ def stand_in_notice(features: Sequence[Feature], counts: Iterable[Sequence[int]]
     ]
     if not found:
         return ""
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"values are missing that no row lacked in training, and are filled in: {', '.join(found[:_SHOWN])}{more}"
+    return f"values are missing that no row lacked in training, and are filled in: {first_of(found, _SHOWN)}"
 
 
 def _shown(feature: Feature, text: str) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 
 from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
+from distls.ingestion.dataset_facts import IngestReport
 from distls.ingestion.formats.csv import with_line_breaks
 from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.frames import is_source_frame, plan_frame
 from distls.ingestion.formats.memory_arrays import own_columns, plan_arrays
-from distls.ingestion.ingest_report import IngestReport
 from distls.ingestion.plan import plan_files
+from distls.ingestion.request.format import plan_as_asked
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, open_like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -25,7 +25,7 @@ from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 from distls.workers.ingestion.formats.csv import UNCLOSED
-from distls.workers.ingestion.records.label_sets import label_sets
+from distls.workers.ingestion.records.labels import label_sets
 
 _SETS_FOUND = "y has sets of labels (multilabel); target='continuous' takes a matrix of 0 and 1 for numbers"
 
@@ -224,5 +224,5 @@ def _plan(
         return plan_frame(sources, y, sample_weight, request, options, like)
     sources, y, sample_weight, request = own_columns(sources, y, sample_weight, request)
     read = request.options_of_arrays()
-    asked = as_asked(read, options, None)
-    return with_rules(plan_arrays(sources, y, sample_weight, asked.options), asked, read), read
+    plan = plan_as_asked(read, options, None, lambda _, own: plan_arrays(sources, y, sample_weight, own))
+    return plan, read

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.label_rules import source_rows
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
@@ -101,7 +102,7 @@ def partition_items(
     `tables` are uint32 arrays (n_buckets + 1, 3), one per chunk in row order; `share` of the values is left by
     min_count.
     """
-    per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
+    per_row, per_value = _row_bytes(plan, schema), share * _value_bytes(plan, schema, options)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
     # shuffled: bucket b of all chunks is one unit; in source order, each bucket of each chunk is
     sizes: NDArray[np.int64] = (
@@ -115,7 +116,7 @@ def partition_items(
     ]
 
 
-def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+def _row_bytes(plan: SourcePlan, schema: Schema) -> int:
     label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
     return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
 
@@ -168,19 +169,18 @@ def chunk_starts(survey: Survey) -> tuple[tuple[int, int], ...]:
         # arrays in memory have no files
         code = codes.get(id(getattr(item, "file", None)), 0)
         starts += [(code, before[code])] * len(summary["chunks"])
-        before[code] += sum(chunk["rows"] for chunk in summary["chunks"]) + summary["skipped"]
-        before[code] += sum(summary.get("dropped", {}).values())
+        before[code] += source_rows(summary)
     return tuple(starts)
 
 
 def origin_facts(survey: Survey, options: IngestOptions) -> OriginFacts:
     """Return the description of the origins of the rows."""
     names = [Path(file.path).name for file in survey.plan.files]
-    skipped = survey.skipped()[0] + sum(sum(s.get("dropped", {}).values()) for s in survey.summaries)
-    small = survey.n_rows + skipped <= np.iinfo(np.uint32).max
+    n_rows = sum(map(source_rows, survey.summaries))
+    small = n_rows <= np.iinfo(np.uint32).max
     return OriginFacts(
         dtype="uint32" if small else "uint64",
         files=names,
         ids=bool(survey.plan.read.id_column),
-        in_order=not options.shuffle and not options.split and len(names) <= 1 and not skipped,
+        in_order=not options.shuffle and not options.split and len(names) <= 1 and n_rows == survey.n_rows,
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
 from distls.ingestion.request import source_plan
+from distls.ingestion.request.format import plan_as_asked, seen_options
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.joined_labels import as_asked, seen_options, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -25,8 +25,6 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
-# Options recorded where they are asked for alone, so that an ingest which an earlier version began goes on.
-_YOUNGER = ("unknown_features", "label_map", "label_level", "drop")
 _HIVE_FOLDER = re.compile(r"([A-Za-z_]\w*)=([^/]+)(?=/)")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
@@ -57,8 +55,7 @@ def plan_files(
         encoding = vars(read)["encoding"] or description_of(like).get("encoding", "")
         files = tuple(encoded(file, encoding) for file in files)
     # Labels of another file are joined behind the reader, the same way for all formats.
-    asked = as_asked(read, options, format)
-    plan = with_rules(format.plan(files, asked.read, asked.options, like), asked, read)
+    plan = plan_as_asked(read, options, format, lambda own, asked: format.plan(files, own, asked, like))
     notices = (
         plan.notices
         if like is not None
@@ -112,18 +109,11 @@ def plan_document(
 ) -> dict[str, Any]:
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
-    own = {**option_defaults(), **asdict(read)}
-    for name in _YOUNGER:
-        if {**shared, **own}[name] in (None, (), "error"):
-            shared.pop(name, None)
-            own.pop(name, None)
     return {
-        # of what is staged: other columns are times, numbers with marks and sets than in 1, ranges items than in 2,
-        # batches of tables with dates others than in 3, and dates and stand-ins for missing values others than in 4
-        "version": 5,
+        "version": 6,  # of what is staged
         "sources": plan.identity,
         # the options of all formats: the record is the same whether they came as `read` or by name
-        "options": {**shared, **own},
+        "options": {**shared, **option_defaults(), **asdict(read)},
         "range_bytes": source_plan.RANGE_BYTES,
         # read by records, whose ranges are not those of the first try
         **({"line_breaks": True} if getattr(plan.read, "line_breaks", False) else {}),
@@ -148,9 +138,8 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     changed = [path for path in before if before[path] != after[path]]
     if changed:
         return f"{changed[0]} has changed since"
-    for name in (*earlier["options"], *_YOUNGER):
-        value, given = (plan["options"].get(name) for plan in (earlier, now))
-        if value != given and (name in now["options"] or name in _YOUNGER):
+    for name, value in earlier["options"].items():
+        if name in now["options"] and value != (given := now["options"][name]):
             return f"its {name} was {value!r}, not {given!r}"
     return "" if earlier == now else "it was made by another version of distls"
 

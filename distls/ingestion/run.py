@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.column_words import column_names
 from distls.ingestion.dataset_facts import (
+    IngestReport,
     code_notices,
+    column_names,
     dataset_meta,
     digit_notices,
+    ingest_report,
     joined_labels,
     lost_labels,
 )
-from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.formats.csv import with_line_breaks
 from distls.ingestion.imputation_fit import stand_in_notice
-from distls.ingestion.ingest_report import IngestReport, ingest_report
 from distls.ingestion.label_rules import counted_rows, dropped_rows, rows_record, store_rules
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
@@ -57,10 +57,11 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
 from distls.workers.ingestion.parsing.rounding_kernels import EqualValues
 from distls.workers.ingestion.records.labels import class_values
+from distls.workers.ingestion.records.record_batch import RecordLayout
 from distls.workers.ingestion.row_rules import RowRules
-from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
+from distls.workers.ingestion.stage_task import StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
-from distls.workers.ingestion.transforms import centres, needs_digits, needs_moments
+from distls.workers.ingestion.transforms import AUTO, centres, has_step, needs_digits
 from distls.workers.runtime.buffers import release_buffers
 
 Progress = Callable[[int, int, str], None]
@@ -199,9 +200,7 @@ class IngestRun:
     def _surveyed(
         self, survey: ColumnSurvey, name: str, limits: dict[int, int], checked: tuple[int, ...]
     ) -> Iterator[dict[str, Any]]:
-        spec = SurveySpec(
-            self.staging, name, survey.task, survey.read, limits, checked, self.plan.block_bytes
-        )
+        spec = SurveySpec(self.staging, name, survey.read, limits, checked, self.plan.block_bytes)
         results = self.reading.map(survey_item, self.plan.items, shared=spec)
         return self._watched("survey", results, self.plan.item_bytes)
 
@@ -222,7 +221,7 @@ class IngestRun:
     @property
     def _centred(self) -> bool:
         """Whether columns are centred."""
-        return centres(self.transforms) or (self.plan.is_dense and needs_moments(self.transforms))
+        return centres(self.transforms) or (self.plan.is_dense and has_step(self.transforms, "standardize"))
 
     def _stage(self, first_item: int = 0) -> Survey:
         options = self.options
@@ -242,7 +241,7 @@ class IngestRun:
             keep_fractions=options.target == "class" or options.multilabel,
             origins=options.row_numbers,
             rules=self.rules,
-            find_values=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
+            find_values=has_step((*options.transform, *self.transforms), AUTO, "log1p"),
         )
         results = self.reading.map(stage_item, self.plan.items, shared=spec)
         summaries = list(self._watched("parse", results, self.plan.item_bytes))
@@ -289,7 +288,7 @@ class IngestRun:
         rows = rows_record(self.plan, self.read, dropped)
         meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
-        counts = [each for result in results for each in result.get("filled", ())]
+        counts = [each for result in results for each in result["filled"]]
         missing = fitted.notice or stand_in_notice(getattr(self.plan.read, "features", ()), counts)
         notices = self._notices(datasets[0].meta, survey, schema, missing)
         if self.like is None:
@@ -395,6 +394,6 @@ class IngestRun:
         notices += joined_labels(meta, self.plan.read)
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
-        if self.like is None and needs_moments(self.transforms) and not centred:
+        if self.like is None and has_step(self.transforms, "standardize") and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
         return notices

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import Any
 
+from distls.ingestion.formats.column_kinds import first_of
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
@@ -95,8 +96,7 @@ class Survey:
 
     def rounded(self) -> dict[int, EqualValues]:
         """Return the columns in which different values become equal."""
-        # of chunks that an earlier version has staged nothing is known
-        return merge_rounded([chunk.get("rounded", []) for chunk in self.chunks])
+        return merge_rounded([chunk["rounded"] for chunk in self.chunks])
 
     def first_unseen(self) -> str:
         """Return the first value of an unknown category, and its position."""
@@ -200,10 +200,7 @@ def _are_codes(classes: Sequence[Label], n_rows: int) -> bool:
 
 
 def _sources(survey: Survey) -> str:
-    files = survey.plan.files
-    if not files:
-        return "X"
-    return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
+    return first_of([file.path for file in survey.plan.files] or ["X"], 1)
 
 
 def _zero_based(survey: Survey, like: Like | None) -> bool | None:

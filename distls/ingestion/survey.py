@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from distls.ingestion.formats.column_kinds import id_notice, ordered
+from distls.ingestion.formats.column_kinds import first_of, id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date, listed_text
@@ -319,10 +319,9 @@ class _Survey:
 
 
 def _sizes(categories: Sequence[Feature]) -> str:
-    sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
-    more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
+    sizes = first_of([f'"{f.name}" ({f.size} values)' for f in categories], _SHOWN)
     what = "columns" if len(categories) > 1 else "column"
-    return f"categorical {what}, with a feature for each value: {sizes}{more}"
+    return f"categorical {what}, with a feature for each value: {sizes}"
 
 
 # 5 kg, 80km, USD 5; not 5a, 4th

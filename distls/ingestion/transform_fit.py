@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.formats.column_kinds import asks_for_choice
 from distls.ingestion.imputation_fit import ImputeFit, impute_steps
 from distls.ingestion.request.like import Like, known_stand_ins
 from distls.ingestion.request.options import IngestOptions
@@ -29,9 +28,8 @@ from distls.workers.ingestion.transforms import (
     AUTO,
     FITTED,
     centres,
+    has_step,
     idf_weights,
-    needs_counts,
-    needs_moments,
     parse_transforms,
     stored_width,
 )
@@ -82,9 +80,9 @@ def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> Fitte
     fitted = FittedTransforms(spec.transforms, {})
     if spec.transforms and spec.transforms[0]["name"] == "impute":
         fitted = _with_imputation(spec, training, mapped)
-    if needs_counts(spec.transforms):
+    if has_step(spec.transforms, "idf", "min_count"):
         fitted = _with_counts(spec, fitted, training, mapped)
-    if needs_moments(spec.transforms):
+    if has_step(spec.transforms, "standardize"):
         fitted = _with_moments(spec, fitted, training, mapped)
     return fitted
 
@@ -202,7 +200,7 @@ def completed_transforms(
 
     The schema has a notice of what was chosen.
     """
-    if asks_for_choice(options):
+    if has_step(options.transform, AUTO):
         names, why = _suitable(survey, schema)
         kept = tuple(step for step in options.transform if step["name"] != AUTO)
         notice = f"transform auto: {names or 'none'}, for {why}"

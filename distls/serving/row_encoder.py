@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
@@ -35,9 +35,8 @@ from distls.workers.ingestion.formats.parquet import record_batch_rows
 from distls.workers.ingestion.formats.parquet_files import SAMPLED
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT
-from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.records.pack_records import checked_rows
+from distls.workers.ingestion.records.record_batch import Progress, RowBlock
 from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, centres, in_type, needs_digits, source_width
 
@@ -64,8 +63,8 @@ class RowEncoder:
         # of columns that lacked no value in training
         self._stand_ins = known_stand_ins(self.like) if is_table(self.like) else None
         gaps = "fill" in self.fitted or self._stand_ins is not None
-        wide = float64 or needs_digits(self.steps)
-        self.pack = PackOptions(self.width, 0, wide, skip_errors=False, gaps=gaps)
+        self.wide = float64 or needs_digits(self.steps)
+        self.as_stored = partial(checked_rows, n_features=self.width, float64=self.wide, gaps=gaps)
         self.source = model.source.get("format", "")
         self._description: Mapping[str, Any] = model.source.get("recipe", {})
         self._tables: dict[tuple[Any, ...], tuple[TableOptions, _Singles]] = {}
@@ -114,7 +113,7 @@ class RowEncoder:
         gaps: list[list[int]] = []
         for block in self._row_blocks(x):
             # hashed text is in order already
-            rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, "X, row {}".format)
+            rows = block if isinstance(block, CsrRows) else self.as_stored(block)
             if self._stand_ins is not None:
                 rows, found = filled(rows, self._stand_ins)
                 gaps += found
@@ -209,7 +208,9 @@ class RowEncoder:
                 raise BadInputError(f"X, row {row}: {type(text).__name__}; {self.name} takes texts")
         for first in range(0, len(texts), _BLOCK_TEXTS):
             part = texts[first : first + _BLOCK_TEXTS]
-            indptr, indices, data = hashed_texts(self._vectorizer, part, self.pack.dtype)
+            indptr, indices, data = hashed_texts(
+                self._vectorizer, part, np.dtype(np.float64 if self.wide else np.float32)
+            )
             yield CsrRows(indptr, indices.astype(index_dtype(self.width)), data)
 
     def _text_column(self, frame: Any) -> Iterator[CsrRows]:
@@ -247,7 +248,7 @@ class RowEncoder:
             if values is not None:
                 yield RowBlock(0, values, None, None)
                 return
-        yield from self._arrow_blocks(record_batch(frame, labels, table, "X"), table)
+        yield from self._arrow_blocks(record_batch(frame, labels, table), table)
 
     def _arrow_blocks(self, batch: Any, table: TableOptions) -> Iterator[RowBlock]:
         check_like_kinds(table, column_kinds(batch), "X", self.like)
@@ -284,14 +285,14 @@ class RowEncoder:
     def _matched(self, names: list[str]) -> TableOptions:
         if len(set(names)) < len(names):
             raise BadInputError("X: two columns have one name; rename one of them")
-        options = IngestOptions(unlabelled=True, dtype="float64" if self.pack.float64 else "float32")
+        options = IngestOptions(unlabelled=True, dtype="float64" if self.wide else "float32")
         if is_table(self.like):
             table = like_columns(names, True, "X", TableColumns(), options, self.like, remedy="leave it out")
             return replace(table, weight="", id_column="")
         if lacking := [name for name in self.columns if name not in names]:
             what = "which is a feature" if len(lacking) == 1 else "which are features"
             raise MismatchError(f"X: no column {listed(lacking)}, {what} of {self.name}")
-        return TableOptions(columns=tuple(names), features=self.features, float64=self.pack.float64)
+        return TableOptions(columns=tuple(names), features=self.features, float64=self.wide)
 
 
 def _is_value(value: Any) -> bool:

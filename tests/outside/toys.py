@@ -7,7 +7,7 @@ import numpy as np
 from distls.ingestion.formats.format_registry import register as register_format
 from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import start_of
 from distls.methods.method import Method, Parameter
 from distls.methods.method_registry import register_method
@@ -17,8 +17,7 @@ from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions, RowBlock
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.loss_registry import register_loss
 from distls.workers.losses.row_functions import row_gradient_of
@@ -143,7 +142,6 @@ class ToyFormat(Format):
             ToyReadOptions(width=width, **shared_options(options)),
             (ArrayHeader(-1, width, sparse=False),),
             estimate=float(sum(file.size for file in files)),
-            identity=[file_identity(file) for file in files],
         )
 
 

@@ -1,25 +1,23 @@
 """AnnData format: ranges of rows, the label column, the feature names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
-from distls.ingestion.formats.arrays import ARRAY_REFUSES
+from distls.ingestion.formats.arrays import ARRAY_NO_SETS
 from distls.ingestion.formats.tables import ColumnFinder, label_of
 from distls.ingestion.request import source_plan
-from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import LabelColumn
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, MismatchError
 from distls.storage.sources.anndata_store import check_links, is_store, open_anndata
 from distls.workers.ingestion.formats.anndata import ANNDATA_READER, AnnDataItem
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,9 @@ class AnnDataFormat(Format[AnnDataOptions]):
     """Stores of AnnData, ``.h5ad`` files and ``.zarr`` folders."""
 
     name = "anndata"
+    signature = b"\x89HDF"
     options = AnnDataOptions
-    refuses: ClassVar[Mapping[str, str]] = ARRAY_REFUSES
-
-    def recognises(self, start: SourceStart) -> bool:
-        """Return whether it is an HDF5 file."""
-        return start.content.startswith(b"\x89HDF")
+    no_sets = ARRAY_NO_SETS
 
     def takes_folder(self, path: Path) -> bool:
         """Return whether the folder has a zarr group."""
@@ -69,7 +64,6 @@ class AnnDataFormat(Format[AnnDataOptions]):
             estimate=float(sum(one.header.n_rows * one.row_bytes for one in heads)),
             description={"label": head.label, "weight": head.weight},
             feature_names=head.names,
-            identity=[file_identity(file) for file in files],
         )
 
 

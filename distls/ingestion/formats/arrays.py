@@ -10,21 +10,19 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import LABELS, FormatOptions, option
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import source_file
-from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.public_sets.cifar import CIFAR_READER, cifar_header, labels_of_picture
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
-ARRAY_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
-    "multilabel": "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, "
-    "and taken from arrays in memory",
-}
+ARRAY_NO_SETS = (
+    "an array file has one label a row; sets of labels are read from svmlight, vw and JSON lines text, and taken from "
+    "arrays in memory"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class _ArrayFormat(Format[ArrayOptions]):
     """Files that each hold an array."""
 
     options = ArrayOptions
-    refuses = ARRAY_REFUSES
+    no_sets = ARRAY_NO_SETS
     reader: ClassVar[BlockReader[ArrayItem, ReadOptions]] = ARRAY_READER
     packed: ClassVar[bool] = False  # it may be
 
@@ -55,8 +53,6 @@ class _ArrayFormat(Format[ArrayOptions]):
         self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Read the shapes, find the labels, and cut the files into ranges of rows."""
-        if options.unlabelled and read.labels is not None:
-            raise ParameterError("unlabelled and labels exclude each other")
         for file in files:
             if file.compression != "none" and not self.packed:
                 raise BadInputError(f"{file.path}: {self.name} files are read plain; unpack it first")
@@ -83,8 +79,7 @@ class _ArrayFormat(Format[ArrayOptions]):
                 f.size * 4.0 if h.sparse else float(h.n_rows) * h.n_features * itemsize
                 for f, h in zip(files, headers, strict=True)
             ),
-            # a changed label file prevents resuming too
-            identity=[file_identity(file) for file in (*files, *([labels] if labels else []))],
+            beside=(labels,) if labels else (),
         )
 
 
@@ -92,20 +87,14 @@ class NpyFormat(_ArrayFormat):
     """An array of NumPy."""
 
     name = "npy"
-
-    def recognises(self, start: SourceStart) -> bool:
-        """Return whether it has the signature of npy."""
-        return start.content.startswith(b"\x93NUMPY")
+    signature = b"\x93NUMPY"
 
 
 class NpzFormat(_ArrayFormat):
     """An archive of a dense array, or of a scipy matrix in CSR, optionally with labels."""
 
     name = "npz"
-
-    def recognises(self, start: SourceStart) -> bool:
-        """Return whether it is a zip archive."""
-        return start.content.startswith(b"PK")
+    signature = b"PK"  # of zip archives
 
 
 class IdxFormat(_ArrayFormat):

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -35,7 +35,7 @@ from distls.workers.ingestion.formats.table_columns import (
     in_decimals,
     is_number,
 )
-from distls.workers.ingestion.transforms import AUTO
+from distls.workers.ingestion.transforms import AUTO, has_step
 
 HASHED = 2**17  # features of hashed categories
 DOCUMENTS = 2**18  # features of a column of documents
@@ -55,6 +55,16 @@ _WHAT = {
     "hash": "hashed values",
     "marked": "numbers with marks",
     "hexadecimal": "hexadecimal numbers",
+}
+
+
+# what is said of columns of numbers and categories; that numbers are codes is said once all rows are known
+_NOTED = {
+    "long": "fractions in {} have more digits than float64: different ones may become equal; --kind NAME=category "
+    "(hash, id) keeps them apart",
+    "missing": "several texts in {}, such as NA and an empty one, are all read as missing; in Parquet only nulls are",
+    "days": "numbers in {} look like dates written as 20240131: --kind NAME=date reads them so",
+    "ids": "no whole number occurs twice in the first rows of {}: --kind NAME=id if they are ids",
 }
 
 
@@ -134,11 +144,6 @@ def _is_joined(values: Sequence[str], mark: str) -> bool:
     return joined and short and 2 * len({*parts}) <= len(parts)
 
 
-def asks_for_choice(options: IngestOptions) -> bool:
-    """Return whether transforms are chosen by the data, and so what missing values become."""
-    return any(step["name"] == AUTO for step in options.transform)
-
-
 # -- features --------------------------------------------------------------------------------------------
 
 
@@ -151,11 +156,9 @@ class FeatureMaker:
     samples: Samples
     declared: Mapping[str, tuple[str, str]]
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
-    doubtful: list[str] = field(default_factory=list)  # columns that may be ids
-    codes: list[str] = field(default_factory=list)  # columns of numbers with leading zeros
-    long: list[str] = field(default_factory=list)  # columns of fractions that float64 does not keep
-    merged: list[str] = field(default_factory=list)  # categories in which several texts stand for no value
-    days: list[str] = field(default_factory=list)  # columns of numbers that are dates without marks
+    noted: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # what is said of columns (see `_NOTED`) -> their names
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
     # columns of dates -> one with its day and month in any order
     undecided: dict[str, str] = field(default_factory=dict)
@@ -172,22 +175,29 @@ class FeatureMaker:
                 coded = kind == "marked" and all(map(HEXADECIMAL.fullmatch, self.samples.present(name)))
                 what = "hexadecimal" if coded else style if style in _WHAT else kind
                 self.found.setdefault(what, []).append(name)
-            elif asks_for_choice(self.options) and self.samples.may_be_id(name):
-                self.doubtful.append(name)
-            elif is_category:
-                values = self.samples.values.get(name, ())
-                unsaid = (
-                    {*MISSING} & {*self.samples.dialect.missing} & {v for v in values if isinstance(v, str)}
-                )
-                self.merged += [name] * (len(unsaid) > 1)
             else:
-                texts = [*map(str, self.samples.present(name))]
-                self.codes += [name] * any(map(_CODE.fullmatch, texts))
-                self.long += [name] * any(map(_is_long, texts))
-                self.days += [name] * (len(texts) > 1 and all(map(_is_day, texts)))
+                for what in self._seen(name, is_category):
+                    self.noted.setdefault(what, []).append(name)
         if kind == "id":
             return None
         return self._of_kind(name, kind or ("category" if is_category else "number"), style)
+
+    def _seen(self, name: str, is_category: bool) -> Iterator[str]:
+        """Yield what is to be noted of a number or a category, as `_NOTED` names it."""
+        if has_step(self.options.transform, AUTO) and self.samples.may_be_id(name):
+            yield "ids"
+        elif is_category:
+            texts = {value for value in self.samples.values.get(name, ()) if isinstance(value, str)}
+            if len({*MISSING} & {*self.samples.dialect.missing} & texts) > 1:
+                yield "missing"
+        else:
+            found = [*map(str, self.samples.present(name))]
+            if any(map(_CODE.fullmatch, found)):
+                yield "codes"
+            if any(map(_is_long, found)):
+                yield "long"
+            if len(found) > 1 and all(map(_is_day, found)):
+                yield "days"
 
     def _of_kind(self, name: str, kind: str, style: str) -> Feature:
         if kind in ("number", "category"):
@@ -255,27 +265,11 @@ class FeatureMaker:
             [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
         )
         notices += [id_notice(name, "each of the first rows") for name in self.found.get("id", ())]
-        if self.long:
-            notices.append(
-                f"fractions in {_some(self.long)} have more digits than float64: different ones may become equal; "
-                "--kind NAME=category (hash, id) keeps them apart"
-            )
-        if self.merged:
-            notices.append(
-                f"several texts in {_some(self.merged)}, such as NA and an empty one, are all read as missing; in "
-                "Parquet only nulls are"
-            )
-        if self.days:
-            notices.append(
-                f"numbers in {_some(self.days)} look like dates written as 20240131: --kind NAME=date reads them so"
-            )
-        notices += self._other_readings()
-        if self.doubtful:
-            notices.append(
-                f"no whole number occurs twice in the first rows of {_some(self.doubtful)}: "
-                "--kind NAME=id if they are ids"
-            )
-        return tuple(notices)
+        noted = {
+            what: said.format(_some(self.noted[what])) for what, said in _NOTED.items() if what in self.noted
+        }
+        last = noted.pop("ids", None)
+        return (*notices, *noted.values(), *self._other_readings(), *filter(None, [last]))
 
 
 def _is_long(text: str) -> bool:
@@ -294,6 +288,11 @@ def _some(names: Sequence[str]) -> str:
 
 def _quoted(name: str) -> str:
     return f'"{name}"'
+
+
+def first_of(texts: Sequence[str], most: int) -> str:
+    """Join the first texts for a message, and say how many more there are."""
+    return ", ".join(texts[:most]) + f" and {len(texts) - most} more" * (len(texts) > most)
 
 
 def codes_notice(names: Sequence[str]) -> str:
@@ -326,7 +325,7 @@ def imputed(
 ) -> tuple[Feature, ...]:
     """Return the features with what their missing values become."""
     by_column: dict[str, str] = {}
-    default = "median+indicator" if read.na is None and asks_for_choice(options) else ""
+    default = "median+indicator" if read.na is None and has_step(options.transform, AUTO) else ""
     for entry in read.impute:
         name, equals, strategy = entry.rpartition("=")
         _check_strategy(strategy, entry)

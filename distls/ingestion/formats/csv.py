@@ -9,7 +9,7 @@ from distls.facts import counted
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
 from distls.ingestion.formats.first_values import first_notices, later_notices
 from distls.ingestion.formats.tables import (
-    TABLE_REFUSES,
+    TABLE_NO_SETS,
     choose_columns,
     declared_columns,
     has_positions,
@@ -21,13 +21,9 @@ from distls.ingestion.formats.tables import (
 )
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
-    DECIMAL,
-    HEADER,
-    SEPARATOR,
+    SeparatedText,
     TableColumns,
-    TextFile,
     label_names,
-    option,
     position_of,
 )
 from distls.ingestion.request.like import Like, description_of
@@ -37,13 +33,12 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, text_ranges
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.survey_task import survey_delimited, survey_records
 
 _NAMES = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
-class CsvOptions(TableColumns, TextFile):
+class CsvOptions(TableColumns, SeparatedText):
     """Options of separated text.
 
     Attributes
@@ -82,10 +77,6 @@ class CsvOptions(TableColumns, TextFile):
         Of columns of documents, as `DocumentOptions` has them.
     """
 
-    separator: str | None = option(None, SEPARATOR)
-    header: str | bool | None = option(None, HEADER)
-    decimal: str | None = option(None, DECIMAL)
-
 
 class CsvFormat(Format[CsvOptions]):
     """Tables as text, CSV and TSV; plain, gzip, bz2, xz or zstd."""
@@ -93,7 +84,7 @@ class CsvFormat(Format[CsvOptions]):
     name = "csv"
     options = CsvOptions
     rank = 3
-    refuses = TABLE_REFUSES
+    no_sets = TABLE_NO_SETS
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether its name is that of a table, `like` is one, or its lines have equally many fields."""
@@ -113,17 +104,9 @@ class CsvFormat(Format[CsvOptions]):
         facts = partial(text_facts, files)
         survey = None
         if like is None:
-            task = survey_records if reading.by_records else survey_delimited
             own = replace(reading, source="csv" if reading.by_records else "")
-            survey = ColumnSurvey(own, declared_columns(reading, read), typed=False, task=task, facts=facts)
-        plan = text_plan(
-            self.name,
-            CSV_READER,
-            files,
-            reading,
-            survey=survey,
-            notices=notices,
-        )
+            survey = ColumnSurvey(own, declared_columns(reading, read), typed=False, facts=facts)
+        plan = text_plan(self.name, CSV_READER, files, reading, survey=survey, notices=notices)
         return replace(plan, **facts(reading))
 
 
@@ -134,7 +117,7 @@ def with_line_breaks(plan: SourcePlan) -> SourcePlan | None:
     read = replace(plan.read, line_breaks=True)
     survey = plan.survey
     if survey is not None:
-        survey = replace(survey, read=replace(read, source="csv"), task=survey_records)
+        survey = replace(survey, read=replace(read, source="csv"))
     return replace(plan, survey=survey, **text_facts(plan.files, read))
 
 

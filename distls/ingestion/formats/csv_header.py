@@ -19,7 +19,7 @@ from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_tables import check_names, joined_rows, with_whole_first
+from distls.workers.ingestion.formats.documents import check_names, joined_rows, with_whole_first
 from distls.workers.ingestion.formats.table_columns import (
     MISSING,
     MOST_COLUMNS,
@@ -102,20 +102,14 @@ class Head:
     @property
     def documents(self) -> str:
         """The first column that looks like documents, empty if none does."""
-        for c, name in enumerate(self.columns):
-            values = [row[c] for row in self.rows if c < len(row)]
-            if len({*values}) > 1 and are_documents(values):
-                return name
-        return ""
+        found = (n for n, v in self.samples.values.items() if len({*v}) > 1 and are_documents(v))
+        return next(found, "")
 
     @property
     def words(self) -> set[str]:
         """Columns with something other than numbers in these rows."""
-        return {
-            name
-            for c, name in enumerate(self.columns)
-            if any(c < len(row) and self.dialect.is_word(row[c]) for row in self.rows)
-        }
+        values = self.samples.values
+        return {name for name in self.columns if any(map(self.dialect.is_word, values[name]))}
 
 
 def looks_like_table(start: bytes) -> bool:

@@ -20,7 +20,7 @@ from distls.workers.ingestion.formats.parquet_files import FrameSource
 _MOST_KEPT = 32 * 2**20
 
 
-def computed_frames(frame: Any, others: Mapping[str, Any], path: str) -> FrameSource:
+def computed_frames(frame: Any, others: Mapping[str, Any]) -> FrameSource:
     """Return a dask DataFrame, and columns of it that stand apart, as a source; computes it once, for its types.
 
     A small one is kept; of others each partition is computed again whenever it is read.
@@ -40,18 +40,18 @@ def computed_frames(frame: Any, others: Mapping[str, Any], path: str) -> FrameSo
     parts = frame.to_delayed()
     most = _MOST_KEPT // max(len(parts), 1)
     described, kept = zip(
-        *dask.compute(*[dask.delayed(_described)(part, path, most) for part in parts]), strict=True
+        *dask.compute(*[dask.delayed(_described)(part, most) for part in parts]), strict=True
     )
     whole = all(part is not None for part in kept)
     facts = {"path": "a dask DataFrame", "chunks": len(parts), "name": dask.base.tokenize(frame)}
     read = kept.__getitem__ if whole else (lambda number: parts[number].compute())
-    return computed_source(described, read, path, facts)
+    return computed_source(described, read, facts)
 
 
-def _described(frame: Any, path: str, most: int) -> tuple[FrameFacts, Any]:
+def _described(frame: Any, most: int) -> tuple[FrameFacts, Any]:
     """Return the facts of a frame, and itself where it is small."""
-    facts = describe_frame(frame, path)
-    return facts, arrow_table(frame, path, {}) if facts.n_bytes <= most else None
+    facts = describe_frame(frame)
+    return facts, arrow_table(frame) if facts.n_bytes <= most else None
 
 
 class RowChunks:

@@ -9,12 +9,11 @@ from typing import Any
 from distls.ingestion.formats.csv_header import Expected, read_heads
 from distls.ingestion.formats.parquet import read_parquet_heads, row_group_items
 from distls.ingestion.formats.tables import TEXT_NAMES, ColumnFinder, listed
-from distls.ingestion.request.source_plan import record_items
+from distls.ingestion.request.source_plan import item_facts, record_items
 from distls.storage.errors import BadInputError, MismatchError
-from distls.workers.ingestion.formats.document_tables import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
+from distls.workers.ingestion.formats.documents import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.reader import Reader, SourceItem
 
 _TABLE_NAMES = (".csv", ".tsv")
 # Of lines of a label, a tab and a document, which resemble a table of two columns.
@@ -28,10 +27,8 @@ class DocumentTable:
     """Tables with a column of documents."""
 
     path: str  # the first, for messages
-    reader: Reader[Any, Any]
     columns: tuple[str, ...]
-    items: tuple[SourceItem, ...]
-    item_bytes: tuple[int, ...]
+    facts: Mapping[str, Any]  # of `SourcePlan`: reader, items and their bytes
     reading: Mapping[str, Any] = field(default_factory=dict)  # options of the reader
     notices: tuple[str, ...] = ()
 
@@ -94,13 +91,14 @@ def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Ex
     if parquet:
         heads = read_parquet_heads(files)
         groups = row_group_items(files, heads)
-        n_bytes = tuple(item.n_bytes for item in groups)
-        return DocumentTable(path, PARQUET_DOCUMENT_READER, tuple(heads[0].kinds), groups, n_bytes)
+        sizes = tuple(item.n_bytes for item in groups)
+        facts = {"reader": PARQUET_DOCUMENT_READER, "items": groups, "item_bytes": sizes}
+        return DocumentTable(path, tuple(heads[0].kinds), facts)
     head, files, notices = read_heads(files, expected)
-    items = record_items(files, head.dialect.separator)
-    reading = {"columns": head.columns, "dialect": head.dialect}
-    sizes = tuple(item.stop - item.start for item in items)
-    return DocumentTable(path, CSV_DOCUMENT_READER, head.columns, items, sizes, reading, notices)
+    items = item_facts(CSV_DOCUMENT_READER, record_items(files, head.dialect.separator))
+    return DocumentTable(
+        path, head.columns, items, {"columns": head.columns, "dialect": head.dialect}, notices
+    )
 
 
 def looks_like_labelled_lines(name: str, start: bytes) -> bool:

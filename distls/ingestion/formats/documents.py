@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,23 +18,20 @@ from distls.ingestion.formats.document_tables import (
 from distls.ingestion.formats.tables import LABEL_NAMES, TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
-    DECIMAL,
-    HEADER,
     ID_COLUMN,
     NA_VALUES,
-    SEPARATOR,
     HashedWords,
     LabelColumn,
     OptionInfo,
-    TextFile,
+    SeparatedText,
+    TableColumns,
     option,
 )
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import (
     SourcePlan,
-    file_identity,
-    record_facts,
+    item_facts,
     shared_options,
     text_ids,
     text_plan,
@@ -43,37 +40,21 @@ from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
-from distls.workers.ingestion.formats.table_columns import Dialect
+from distls.workers.ingestion.formats.table_columns import Dialect, Words
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 _JSON_NAMES = (".jsonl", ".ndjson")
 _MOST_NAMED = 2**22  # columns that are named by their words, all in the driver's memory
-_HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
 _COLUMNS = ("text_column", "label_column", "weight_column", "id_column")
-_OF_TABLES = {
-    "label_column",
-    "weight_column",
-    "id_column",
-    "ignore_columns",
-    "categorical",
-    "na",
-    "separator",
-    "header",
-    "decimal",
-    "na_values",
-    "kind",
-    "impute",
-}
-_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
-}
+# options that ask for a table
+_OF_TABLES = ({*TableColumns.infos()} | {*SeparatedText.infos()}) - {*HashedWords.infos(), "encoding"}
 
 
 @dataclass(frozen=True)
-class DocumentOptions(LabelColumn, HashedWords, TextFile):
+class DocumentOptions(LabelColumn, HashedWords, SeparatedText):
     """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
 
     Attributes
@@ -109,9 +90,6 @@ class DocumentOptions(LabelColumn, HashedWords, TextFile):
         None,
         OptionInfo("Raw text: name columns by their most frequent word.", fitted=True, flag="--keep-words"),
     )
-    separator: str | None = option(None, SEPARATOR)
-    header: str | bool | None = option(None, HEADER)
-    decimal: str | None = option(None, DECIMAL)
     na_values: Sequence[str] = option((), NA_VALUES)
 
 
@@ -122,7 +100,6 @@ class DocumentFormat(Format[DocumentOptions]):
     options = DocumentOptions
     # asked first: data like hashed text are hashed text, whatever they look like
     rank = 0
-    refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether `like` is hashed text, a text column is named, or the file starts as raw text does."""
@@ -133,7 +110,6 @@ class DocumentFormat(Format[DocumentOptions]):
             return True
         if marks_of(start.content):
             return True
-        # options of tables ask for a table
         return not start.given & _OF_TABLES and looks_like_labelled_lines(start.name, start.content)
 
     def plan(
@@ -147,51 +123,45 @@ class DocumentFormat(Format[DocumentOptions]):
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
         words = _keeps_words(read, hashing, like)
-        if marks_of(start):
-            return _marked_plan(files, hashing, words, read, options, like)
-        table = _table(files, start, read, options.unlabelled, like)
-        if table is None:
-            reading = DocumentReadOptions(
-                hashing=hashing,
-                **_columns(start, path, read, options.unlabelled, known),
-                keep_words=words,
-                prefixed=_has_prefixed_labels(start),
-                dialect=Dialect(missing=missing_values(read.na_values, like, typed=False)),
-                **shared_options(options),
-            )
-            return text_plan(
-                self.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
-            )
-        columns: dict[str, Any] = _table_columns(table, read, options.unlabelled, known)
-        reading = DocumentReadOptions(
-            hashing=hashing, **columns, keep_words=words, **table.reading, **shared_options(options)
-        )
-        return SourcePlan(
+        own, facts = _as_found(files, start, read, options.unlabelled, like)
+        reading = DocumentReadOptions(hashing=hashing, keep_words=words, **own, **shared_options(options))
+        plan = text_plan(
             self.name,
-            table.reader,
-            tuple(files),
-            table.items,
-            table.item_bytes,
+            DOCUMENT_READER,
+            files,
             reading,
-            labelled=reading.labelled,
-            estimate=sum(table.item_bytes) * 2.0,
-            notices=(*table.notices, *(() if like else table.ignored(tuple(columns.values())))),
-            identity=[file_identity(file) for file in files],
+            headers=(ArrayHeader(-1, hashing.n_features, sparse=True),),
+            weighted=bool(reading.weight_column),
             description=_recipe(reading),
-            **_facts(reading),
         )
+        return replace(plan, **facts)
 
 
-def _marked_plan(
-    files: Sequence[SourceFile],
-    hashing: Hashing,
-    words: bool,
-    read: DocumentOptions,
-    options: IngestOptions,
-    like: Like | None,
-) -> SourcePlan:
+# Fields of `DocumentReadOptions`, and those of `SourcePlan` that differ from those of lines.
+_Found = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _as_found(
+    files: Sequence[SourceFile], start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None
+) -> _Found:
+    """Return how the kind of files is read that these are: with marks, tables, or lines."""
+    path, known = files[0].path, description_of(like)
+    if marks := marks_of(start):
+        return _marked(files, marks, read, like)
+    table = _table(files, start, read, unlabelled, like)
+    if table is None:
+        dialect = Dialect(missing=missing_values(read.na_values, like, typed=False))
+        columns = _columns(start, path, read, unlabelled, known)
+        return {**columns, "prefixed": _has_prefixed_labels(start), "dialect": dialect}, {}
+    columns = _table_columns(table, read, unlabelled, known)
+    ignored = () if like else table.ignored(tuple(columns.values()))
+    facts = {**table.facts, "estimate": sum(table.facts["item_bytes"]) * 2.0}
+    return {**columns, **table.reading}, {**facts, "notices": (*table.notices, *ignored)}
+
+
+def _marked(files: Sequence[SourceFile], marks: str, read: DocumentOptions, like: Like | None) -> _Found:
     """Plan files whose documents are between marks: an item is a file, which has no lines to be cut at."""
-    path, marks, known = files[0].path, marks_of(start_of(files[0])), {"smart": ".I", "rdf": "about"}
+    path, known = files[0].path, {"smart": ".I", "rdf": "about"}
     for column in ("text_column", "label_column", "weight_column"):
         if vars(read)[column] is not None:
             raise ParameterError(
@@ -202,15 +172,8 @@ def _marked_plan(
     for file in files[1:]:
         if marks_of(start_of(file)) != marks:
             raise BadInputError(f"{file.path}: not of the kind of {path}; ingest one kind of file at a time")
-    reading = DocumentReadOptions(
-        hashing=hashing, keep_words=words, marks=marks, id_column=ids, **shared_options(options)
-    )
     items = tuple(TextItem(number, file, 0, file.size) for number, file in enumerate(files))
-    whole = {**record_facts(reading, items), "reader": MARKED_READER}
-    plan = text_plan(
-        DocumentFormat.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
-    )
-    return replace(plan, **whole)
+    return {"marks": marks, "id_column": ids}, item_facts(MARKED_READER, items)
 
 
 def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
@@ -223,14 +186,9 @@ def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> 
     return bool(read.keep_words) and like is None
 
 
-def _facts(reading: DocumentReadOptions) -> dict[str, Any]:
-    header = ArrayHeader(-1, reading.hashing.n_features, sparse=True)
-    return {"headers": (header,), "weighted": bool(reading.weight_column)}
-
-
 def _recipe(reading: DocumentReadOptions) -> dict[str, Any]:
     """Return how other documents are read alike, whatever kind of file they are in."""
-    hashing = asdict(reading.hashing) | {"ngrams": list(reading.hashing.ngrams)}
+    hashing = msgspec.structs.asdict(reading.hashing) | {"ngrams": list(reading.hashing.ngrams)}
     columns: dict[str, Any] = {name: getattr(reading, name) for name in _COLUMNS}
     if not reading.id_column:
         del columns["id_column"]  # the recipe is part of the fingerprint
@@ -327,7 +285,9 @@ def _hashing(
     read: DocumentOptions, n_features: int | None, description: Mapping[str, Any], like: Like | None
 ) -> Hashing:
     """Return the requested hashing, which must be that of `like`."""
-    given: dict[str, Any] = {name: value for name, value in read.given().items() if name in _HASHING}
+    given: dict[str, Any] = {
+        name: value for name, value in read.given().items() if name in Words.__struct_fields__
+    }
     if n_features is not None:
         given["n_features"] = n_features
     if like is None:
@@ -346,8 +306,7 @@ def _hashing(
 
 def known_hashing(description: Mapping[str, Any]) -> Hashing:
     """Return the hashing of a recorded description of raw text."""
-    known = {name: description[name] for name in (*_HASHING, "n_features")}
-    return Hashing(**{**known, "ngrams": tuple(known["ngrams"])})
+    return msgspec.convert(description, Hashing)
 
 
 def _columns(

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from distls.ingestion.formats.anndata import AnnDataFormat
-from distls.ingestion.formats.arrays import ARRAY_REFUSES, CifarFormat, IdxFormat, NpyFormat, NpzFormat
+from distls.ingestion.formats.arrays import CifarFormat, IdxFormat, NpyFormat, NpzFormat
 from distls.ingestion.formats.csv import CsvFormat
 from distls.ingestion.formats.documents import DocumentFormat
-from distls.ingestion.formats.json_lines import JsonLinesFormat
-from distls.ingestion.formats.parquet import ParquetFormat
+from distls.ingestion.formats.parquet import JsonLinesFormat, ParquetFormat
 from distls.ingestion.formats.svmlight import SvmlightFormat
 from distls.ingestion.formats.vw import VwFormat
 from distls.ingestion.request.format import Format, SourceStart
@@ -200,42 +199,31 @@ class ReadRequest:
 
     def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
         """Return the options of a format; raise ParameterError for one it does not take."""
-        if self._read is not None:
-            if type(self._read) is not format.options:
-                raise ParameterError(
-                    f"read must be {format.options.__name__} for sources of format {format.name}, "
-                    f"not {type(self._read).__name__}"
-                )
-            self._refuse((), format.name, format.refuses, multilabel)
-            return self._read
-        self._refuse(format.options.infos(), format.name, format.refuses, multilabel)
-        options: FormatOptions = format.options(**self._given)
-        return options
+        if multilabel and format.no_sets:
+            raise ParameterError(format.no_sets)
+        if self._read is None:
+            return self._options(format.options, format.name)
+        if type(self._read) is not format.options:
+            raise ParameterError(
+                f"read must be {format.options.__name__} for sources of format {format.name}, "
+                f"not {type(self._read).__name__}"
+            )
+        return self._read
 
     def options_of_arrays(self) -> FormatOptions:
         """Return the options of arrays in memory; raise ParameterError for those of files."""
         if self.format != "auto" or self._read is not None or "labels" in self._given:
             what = "read is" if self._read is not None else "format and labels are"
             raise ParameterError(f"{what} for files; arrays in memory were given")
-        self._refuse(FormatOptions.infos(), "arrays in memory", ARRAY_REFUSES, False)
-        options: Any = self._given
-        return FormatOptions(**options)
+        return self._options(FormatOptions, "arrays in memory")
 
-    def _refuse(
-        self,
-        own: Mapping[str, OptionInfo] | tuple[()],
-        kind: str,
-        refuses: Mapping[str, str],
-        multilabel: bool,
-    ) -> None:
-        given = [*self._given, *(["multilabel"] if multilabel else [])]
-        for name in given:
-            if name in refuses:
-                raise ParameterError(refuses[name])
-            if name in own or name == "multilabel":
-                continue
+    def _options(self, kind: type[FormatOptions], what: str) -> FormatOptions:
+        infos = kind.infos()
+        if (name := next((name for name in self._given if name not in infos), None)) is not None:
             takers = [format.name for format in _FORMATS.values() if name in format.options.infos()]
-            raise ParameterError(f"{name} is for sources of format {' or '.join(takers)}, these are {kind}")
+            raise ParameterError(f"{name} is for sources of format {' or '.join(takers)}, these are {what}")
+        given: Any = self._given
+        return kind(**given)
 
 
 def _checked(named: Mapping[str, object]) -> dict[str, object]:

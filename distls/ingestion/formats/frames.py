@@ -9,18 +9,22 @@ import numpy as np
 from distls.ingestion.formats.format_registry import ReadRequest, recognised
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.ingestion.request import source_plan
-from distls.ingestion.request.format import SourceStart
+from distls.ingestion.request.format import SourceStart, plan_as_asked
 from distls.ingestion.request.format_options import FormatOptions
-from distls.ingestion.request.joined_labels import as_asked, with_rules
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.data_frames import arrow_table, column_labels, frame_source, is_frame
+from distls.workers.ingestion.formats.data_frames import (
+    FRAME,
+    arrow_table,
+    column_labels,
+    frame_source,
+    is_frame,
+)
 from distls.workers.ingestion.formats.parquet_files import FrameSource
-from distls.workers.ingestion.records.label_sets import LabelSets
+from distls.workers.ingestion.records.labels import LabelSets
 
-_NAME = "X"  # in messages, as of arrays
 _FORMATS = ("parquet", "text")
 
 
@@ -36,7 +40,7 @@ def is_source_frame(source: Any, y: Any, like: Like | None) -> bool:
         It is lazy: its rows are not there yet.
     """
     if hasattr(source, "collect"):
-        raise BadInputError(f"{_NAME}: a lazy frame; give {_NAME}.collect()")
+        raise BadInputError(f"{FRAME}: a lazy frame; give {FRAME}.collect()")
     if isinstance(source, Mapping) or not is_frame(source):
         return False
     if hasattr(source, "__dask_graph__") and y is not None and not hasattr(y, "divisions"):
@@ -81,13 +85,12 @@ def plan_frame(
         raise ParameterError(f"format={request.format} is for files; a data frame was given")
     source = _source(frame, others)
     if request.format == "auto":
-        format = recognised(SourceStart(b"PAR1", _NAME, options, like, request.given))
+        format = recognised(SourceStart(b"PAR1", FRAME, options, like, request.given))
     else:
         format = request.named_format()
     assert format is not None, "Parquet is recognised"
     read = request.options_of(format, options.multilabel)
-    asked = as_asked(read, options, format)
-    plan = with_rules(format.plan((source,), asked.read, asked.options, like), asked, read)
+    plan = plan_as_asked(read, options, format, lambda own, asked: format.plan((source,), own, asked, like))
     return replace(plan, in_process=True), read
 
 
@@ -108,5 +111,5 @@ def _source(frame: Any, others: Mapping[str, Any]) -> FrameSource:
     if hasattr(frame, "__dask_graph__"):
         from distls.ingestion.formats.dask_arrays import computed_frames  # loads Dask
 
-        return computed_frames(frame, others, _NAME)
-    return frame_source(arrow_table(frame, _NAME, others), _NAME, source_plan.RANGE_BYTES)
+        return computed_frames(frame, others)
+    return frame_source(arrow_table(frame, others), source_plan.RANGE_BYTES)

@@ -20,9 +20,8 @@ from distls.workers.ingestion.formats.memory_arrays import (
     ComputedItem,
     MemoryItem,
 )
-from distls.workers.ingestion.records.label_sets import LabelSets, label_sets
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.labels import LabelSets, label_sets
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
@@ -75,7 +74,7 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
         labels=y.known if isinstance(y, LabelSets) else (),
         estimate=float(n_bytes),
         in_process=True,
-        identity=[_memory_identity(x, y, weight)],
+        facts=_memory_identity(x, y, weight),
     )
 
 
@@ -113,7 +112,7 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
         weighted=sample_weight is not None,
         estimate=float(estimate),
         in_process=True,
-        identity=[{"path": "dask arrays", "chunks": len(chunks), "names": chunks.names}],
+        facts={"path": "dask arrays", "chunks": len(chunks), "names": chunks.names},
     )
 
 

@@ -25,7 +25,6 @@ from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import (
     SourcePlan,
-    file_identity,
     shared_options,
     text_ids,
     text_plan,
@@ -180,4 +179,4 @@ def _with_weights(plan: SourcePlan, file: SourceFile) -> SourcePlan:
     stops = [*starts[1:], first]
     cuts = zip(items, starts, stops, strict=True)
     items = tuple(replace(item, weights=weights[start:stop]) for item, start, stop in cuts)
-    return replace(plan, items=items, identity=[*plan.identity, file_identity(file)])
+    return replace(plan, items=items, beside=(*plan.beside, file))

@@ -11,8 +11,9 @@ from distls.ingestion.formats.column_kinds import FeatureMaker, Samples, imputed
 from distls.ingestion.request.format_options import TableColumns, declared_kinds, label_names, position_of
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import check_columns, record_facts, record_items, shared_options
+from distls.ingestion.request.source_plan import check_columns, item_facts, record_items, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
     Feature,
@@ -22,17 +23,16 @@ from distls.workers.ingestion.formats.table_columns import (
     is_number,
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
 TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 LABEL_NAMES = ("label", "class", "category", "intent", "target", "y", "labels")
 _SHOWN = 20  # column names listed in a message
-TABLE_REFUSES = {
-    "zero_based": "zero_based is not for tables: the label is a column of theirs, the features are the others",
-    "multilabel": "--multilabel of ingest and train is for documents of a table, whose column --text-column names; "
-    "with other columns, distls.ingest(frame, DATASET, y=LISTS) in Python",
-}
+TABLE_NO_SETS = (
+    "--multilabel of ingest and train is for documents of a table, whose column --text-column names; with other "
+    "columns, distls.ingest(frame, DATASET, y=LISTS) in Python"
+)
 
 
 def table_facts(read: TableOptions) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any
     if not read.by_records:
         return table_facts(read)
     separator = None if read.source == "json" else read.dialect.separator
-    reading = replace(read, source=read.source or "csv")
-    return {**table_facts(read), **record_facts(reading, record_items(files, separator))}
+    items = item_facts(TABLE_READER, record_items(files, separator))
+    return {**table_facts(read), **items, "read": replace(read, source=read.source or "csv")}
 
 
 # -- from the options ------------------------------------------------------------------------------------
@@ -101,8 +101,6 @@ def choose_columns(
     for name in declared:
         if name in no_features:
             raise ParameterError(f'categorical: column "{name}" is not a feature')
-    if not others:
-        raise ParameterError(f"{path}: no column is left for features")
     maker = FeatureMaker(replace(read, categorical=declared), options, samples, kinds)
     found = [maker.feature(name, is_category=name in words) for name in others]
     features = imputed([feature for feature in found if feature is not None], read, options, find)
@@ -113,7 +111,8 @@ def choose_columns(
         names, labels, weight, ordered(features), str(read.na or ""), options, samples.dialect
     )
     guessed = frozenset(feature.name for feature in features if feature.name not in kinds)
-    return replace(table, id_column=ids, guessed=guessed, coded=frozenset(maker.codes)), maker.notices()
+    coded = frozenset(maker.noted.get("codes", ()))
+    return replace(table, id_column=ids, guessed=guessed, coded=coded), maker.notices()
 
 
 def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> TableColumns:

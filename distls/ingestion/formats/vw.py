@@ -13,12 +13,9 @@ from distls.ingestion.request.source_start import start_of, whole_lines
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_namespace
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
-from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 _DEFAULT_BITS = 18  # Vowpal Wabbit's own
-_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; columns of Vowpal Wabbit text count from 0",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ class VwFormat(Format[VwOptions]):
     name = "vw"
     options = VwOptions
     rank = 4
-    refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether the first non-empty line has a bar."""

@@ -227,11 +227,6 @@ class FormatOptions:
 # -- shared by several formats ---------------------------------------------------------------------------
 
 
-SEPARATOR = OptionInfo("csv: a character, tab or space; default: detected.")
-HEADER = OptionInfo(
-    "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
-)
-DECIMAL = OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
 NA_VALUES = OptionInfo(
     "Further texts that stand for no value, such as -999; !None: that is one.", "A,B,...", parse=marker_list
 )
@@ -244,6 +239,22 @@ class TextFile(FormatOptions):
     encoding: str | None = option(
         None,
         OptionInfo("Of text files, such as cp1252; default: utf-8, or as a mark says.", parse=encoding_name),
+    )
+
+
+@dataclass(frozen=True)
+class SeparatedText(TextFile):
+    """Options of separated text, see `CsvOptions`."""
+
+    separator: str | None = option(None, OptionInfo("csv: a character, tab or space; default: detected."))
+    header: str | bool | None = option(
+        None,
+        OptionInfo(
+            "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
+        ),
+    )
+    decimal: str | None = option(
+        None, OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
     )
 
 

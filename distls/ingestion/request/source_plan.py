@@ -11,14 +11,11 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
-from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, too_many_columns
 from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
-from distls.workers.ingestion.records.record_batch import ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader
-from distls.workers.ingestion.survey_task import SurveySpec
+from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
 RANGE_BYTES = 32 * 2**20
 # Bytes of a column's name, and of the feature of that name, in the metadata of a data set, without the names.
@@ -45,7 +42,6 @@ class ColumnSurvey:
     read: TableOptions
     declared: tuple[str, ...]  # categories whatever their values
     typed: bool  # the file has column types; else the values show them
-    task: Callable[[Any, SurveySpec], dict[str, Any]]  # surveys an item, on a worker
     # fields of `SourcePlan` that follow from the completed `read`
     facts: Callable[[TableOptions], Mapping[str, Any]]
     empty: frozenset[str] = frozenset()  # columns whose type no value has shown
@@ -77,10 +73,15 @@ class SourcePlan:
     survey: ColumnSurvey | None = None
     feature_names: tuple[str, ...] = ()  # of all features, or empty
     notices: tuple[str, ...] = ()  # for the user
-    # must not change until an unfinished ingest is resumed
-    identity: list[dict[str, Any]] = field(default_factory=list)
+    beside: tuple[SourceFile, ...] = ()  # other files that are read
+    facts: dict[str, Any] = field(default_factory=dict)  # of sources without files, by which they are known
     joined: SourceFile | None = None  # file with the labels of the rows, where they are not with them
     in_process: bool = False  # items hold arrays of this process and are never sent to a worker
+
+    @property
+    def identity(self) -> list[dict[str, Any]]:
+        """Facts that must not change until an unfinished ingest is resumed."""
+        return [*filter(None, [self.facts]), *(file.identity for file in (*self.files, *self.beside))]
 
     @property
     def is_numbered(self) -> bool:
@@ -125,11 +126,6 @@ def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -
     return kind if given or description_of(like).get("id_column") == kind else ""
 
 
-def file_identity(file: SourceFile) -> dict[str, Any]:
-    """Return the facts of a file that must not change until an ingest is resumed."""
-    return file.identity
-
-
 def text_plan(
     name: str, reader: Reader[TextItem, Any], files: Sequence[SourceFile], read: ReadOptions, **facts: Any
 ) -> SourcePlan:
@@ -146,7 +142,6 @@ def text_plan(
         tuple(stop - start for _, start, stop in ranges),
         read,
         estimate=sum(file.size * _EXPANSION[file.compression] for file in files),
-        identity=[file_identity(file) for file in files],
         **{"labelled": read.labelled, **facts},
     )
 
@@ -156,10 +151,10 @@ def record_items(files: Sequence[SourceFile], separator: str | None) -> tuple[Te
     return row_items(files, separator, RANGE_BYTES)
 
 
-def record_facts(read: ReadOptions, items: tuple[TextItem, ...]) -> dict[str, Any]:
-    """Return the fields of a `SourcePlan` of text that is read by records."""
+def item_facts(reader: Reader[Any, Any], items: tuple[TextItem, ...]) -> dict[str, Any]:
+    """Return the fields of a `SourcePlan` that follow from its items."""
     sizes = tuple(item.stop - item.start for item in items)
-    return {"reader": TABLE_READER, "items": items, "item_bytes": sizes, "read": read}
+    return {"reader": reader, "items": items, "item_bytes": sizes}
 
 
 def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:

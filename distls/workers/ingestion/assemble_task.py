@@ -1,7 +1,7 @@
 """Stage 3 of an ingest, on workers: ranges of all staged chunks become one partition of a dataset."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from distls.workers.ingestion.parsing.record_kernels import (
     locate_records,
     read_labels,
 )
-from distls.workers.ingestion.stage_task import RecordLayout
+from distls.workers.ingestion.records.record_batch import RecordLayout
 from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, in_type, stored_width
 from distls.workers.runtime.buffers import borrowed_buffers
@@ -178,11 +178,6 @@ def _partition(
     # The weight is the first extra word of a record, behind both counts.
     weight = words[row_at + 2].view(np.float32) if spec.weighted else None
     return order, Partition(x, y, weight), n_rows - len(row_at)
-
-
-def source_rows(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Rows:
-    """Return the rows of a partition as they were read, in source order."""
-    return _gather(spec, *_rows_of(spec, item, pool), pool)
 
 
 def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows, merged: Merged | None = None) -> Rows:
@@ -387,14 +382,15 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPo
     return len(row_at)
 
 
+def transformed_rows(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Iterator[Rows]:
+    """Yield the rows of each partition after the transforms of `spec`, in source order; they share buffers."""
+    with spec.staging.guard(), borrowed_buffers() as pool:
+        for item in items:
+            yield _transformed(spec, item, _gather(spec, *_rows_of(spec, item, pool), pool))
+
+
 def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
     """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
-    with spec.staging.guard(), borrowed_buffers() as pool:
-        # Merged from the left, in the order of the items: the same rounding on any worker.
-        return functools.reduce(merge_moments, (_moments(spec, item, pool) for item in items))
-
-
-def _moments(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Moments:
-    words, row_at = _rows_of(spec, item, pool)
-    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
-    return moments_of(x, stored_width(spec.transforms, spec.n_columns))
+    width = stored_width(spec.transforms, spec.n_columns)
+    # Merged from the left, in the order of the items: the same rounding on any worker.
+    return functools.reduce(merge_moments, (moments_of(x, width) for x in transformed_rows(spec, items)))

@@ -37,6 +37,20 @@ def row_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield values[start : start + step]
 
 
+def columns_of(x: Rows, columns: Ints) -> NDArray[Any]:
+    """Return some columns of rows, what is not stored as zeros, shape (n_rows, n_columns)."""
+    if isinstance(x, DenseRows):
+        return x.values[:, columns]
+    # a table of all columns up to the last, in which most are none of these
+    place = np.full(int(max(columns.max(initial=-1), x.indices.max(initial=0))) + 1, -1)
+    place[columns] = np.arange(len(columns))
+    values = np.zeros((len(x.indptr) - 1, len(columns)), x.data.dtype)
+    found = place[x.indices]
+    rows = np.repeat(np.arange(len(values)), np.diff(x.indptr))
+    values[rows[found >= 0], found[found >= 0]] = x.data[found >= 0]
+    return values
+
+
 def _of_dense(x: DenseRows) -> Moments:
     n_rows, n_features = x.values.shape
     sums, squares = np.zeros(n_features), np.zeros(n_features)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, source_rows
+from distls.storage.rows import CsrRows
+from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, transformed_rows
+from distls.workers.ingestion.column_moments import columns_of
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
-from distls.workers.runtime.buffers import borrowed_buffers
 
 DIGITS = 11, 11, 10  # bits of each pass
 MOST_VALUES = 2**17  # of a column whose most frequent one is sought
@@ -27,20 +27,6 @@ class Digits(NamedTuple):
     prefixes: Ints  # the first bits of the value that is sought in each
     done: int  # these bits
     bits: int  # of the digit
-
-
-def columns_of(x: Rows, columns: Ints) -> NDArray[Any]:
-    """Return some columns of rows, what is not stored as zeros, shape (n_rows, n_columns)."""
-    if isinstance(x, DenseRows):
-        return x.values[:, columns]
-    # a table of all columns up to the last, in which most are none of these
-    place = np.full(int(max(columns.max(initial=-1), x.indices.max(initial=0))) + 1, -1)
-    place[columns] = np.arange(len(columns))
-    values = np.zeros((len(x.indptr) - 1, len(columns)), x.data.dtype)
-    found = place[x.indices]
-    rows = np.repeat(np.arange(len(values)), np.diff(x.indptr))
-    values[rows[found >= 0], found[found >= 0]] = x.data[found >= 0]
-    return values
 
 
 def _ordered_bits(values: NDArray[Any]) -> NDArray[np.uint32]:
@@ -64,17 +50,15 @@ def column_gaps(
     """Return missing values and the sum of the others of some columns, the non-zeros of all, and the rows."""
     gaps, sums, n_rows = np.zeros(len(columns), np.int64), np.zeros(len(columns)), 0
     counts = np.zeros(spec.n_columns, np.int64)
-    with spec.staging.guard(), borrowed_buffers() as pool:
-        for item in items:
-            x = source_rows(spec, item, pool)
-            values = columns_of(x, columns)
-            missing = np.isnan(values)
-            # whole numbers, and sums in the order of the items: the same bits on any worker
-            gaps += missing.sum(axis=0)
-            sums += np.where(missing, 0.0, values).sum(axis=0, dtype=np.float64)
-            n_rows += len(values)
-            if isinstance(x, CsrRows):
-                counts += np.bincount(x.indices, minlength=spec.n_columns)
+    for x in transformed_rows(spec, items):
+        values = columns_of(x, columns)
+        missing = np.isnan(values)
+        # whole numbers, and sums in the order of the items: the same bits on any worker
+        gaps += missing.sum(axis=0)
+        sums += np.where(missing, 0.0, values).sum(axis=0, dtype=np.float64)
+        n_rows += len(values)
+        if isinstance(x, CsrRows):
+            counts += np.bincount(x.indices, minlength=spec.n_columns)
     return gaps, sums, counts, n_rows
 
 
@@ -83,15 +67,14 @@ def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionI
     columns, prefixes, done, bits = digits
     different, places = np.unique(columns, return_inverse=True)
     counts = np.zeros((len(columns), 2**bits), np.int64)
-    with spec.staging.guard(), borrowed_buffers() as pool:
-        for item in items:
-            values = columns_of(source_rows(spec, item, pool), different)[:, places]
-            known, keys = ~np.isnan(values), _ordered_bits(values)
-            for k in range(len(columns)):
-                # as int64: numpy shifts unsigned numbers by no more than their size
-                own = keys[known[:, k], k].astype(np.int64)
-                own = own[own >> (32 - done) == prefixes[k]]
-                counts[k] += np.bincount((own >> (32 - done - bits)) & (2**bits - 1), minlength=2**bits)
+    for x in transformed_rows(spec, items):
+        values = columns_of(x, different)[:, places]
+        known, keys = ~np.isnan(values), _ordered_bits(values)
+        for k in range(len(columns)):
+            # as int64: numpy shifts unsigned numbers by no more than their size
+            own = keys[known[:, k], k].astype(np.int64)
+            own = own[own >> (32 - done) == prefixes[k]]
+            counts[k] += np.bincount((own >> (32 - done - bits)) & (2**bits - 1), minlength=2**bits)
     return counts
 
 
@@ -99,9 +82,8 @@ def column_values(
     columns: Ints, spec: AssemblySpec, items: Sequence[PartitionItem]
 ) -> list[tuple[Doubles, Ints]]:
     """Return the different values of some columns and how often they occur."""
-    with spec.staging.guard(), borrowed_buffers() as pool:
-        parts = [columns_of(source_rows(spec, item, pool), columns).astype(np.float64) for item in items]
-    values = np.concatenate(parts)
+    parts = (columns_of(x, columns).astype(np.float64) for x in transformed_rows(spec, items))
+    values = np.concatenate(list(parts))
     return [value_counts(column[~np.isnan(column)]) for column in values.T]
 
 

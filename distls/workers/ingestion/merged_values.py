@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.storage.rows import CsrRows, DenseRows, Rows, take_rows
+from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of, take_rows
+from distls.workers.ingestion.column_moments import columns_of
 from distls.workers.ingestion.parsing.array_types import Doubles
-from distls.workers.ingestion.transforms import apply_transforms
+from distls.workers.ingestion.transforms import apply_transforms, has_step
 
 # Whole numbers up to here stay apart when they are scaled, wherever among them their mean is.
 _APART = 2.0**22
@@ -69,7 +70,7 @@ class Merging:
 
     def _apart(self) -> float:
         """Return up to where whole numbers stay apart."""
-        return _LOGARITHMS_APART if any(step["name"] == "log1p" for step in self.steps) else _APART
+        return _LOGARITHMS_APART if has_step(self.steps, "log1p") else _APART
 
     def _means(self, width: int) -> NDArray[Any]:
         """Return how far from zero the means of the first columns are, as far as these are centred."""
@@ -140,18 +141,9 @@ def _whole_pairs(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _some_rows(x: Rows, width: int) -> NDArray[Any]:
     """Return the first `width` values of rows here and there."""
-    n_rows = len(x.values) if isinstance(x, DenseRows) else len(x.indptr) - 1
+    n_rows = n_rows_of(x)
     rows = np.arange(0, n_rows, max(1, n_rows // _ROWS))[:_ROWS]
-    if isinstance(x, DenseRows):
-        return x.values[rows]
-    return _leading_values(cast(CsrRows, take_rows(x, rows)), width)
-
-
-def _leading_values(x: CsrRows, width: int) -> NDArray[Any]:
-    values = np.zeros((len(x.indptr) - 1, width), x.data.dtype)
-    own = x.indices < width
-    values[np.repeat(np.arange(len(values)), np.diff(x.indptr))[own], x.indices[own]] = x.data[own]
-    return values
+    return columns_of(take_rows(x, rows), np.arange(width))
 
 
 def _large(values: NDArray[Any], apart: float) -> NDArray[np.int64]:

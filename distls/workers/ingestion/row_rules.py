@@ -8,19 +8,18 @@ label is its value in row records (`records/labels.py`); words belong to their v
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import RowIds, pack_ids, take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.parsing.relabel_kernels import have_features, relabel_records
 from distls.workers.ingestion.records.labels import number_label, value_labels
 from distls.workers.ingestion.records.messages import quoted
-from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
+from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RecordLayout
 
 DROPPED = ("several", "unknown", "empty")  # kinds of rows that may be left out
 WITHOUT_LABEL = np.nan  # in ``map``: a label above the level, which its row loses
@@ -92,9 +91,13 @@ def id_key(row_id: str) -> int:
 class RowStep:
     """Applies the rules to the batches of one item."""
 
-    def __init__(self, rules: RowRules, staging: StagingArea, item: int) -> None:
+    def __init__(
+        self, rules: RowRules, staging: StagingArea, item: int, layout: RecordLayout, run: ReadRun[Any]
+    ) -> None:
         self.rules = rules
         self.staging = staging
+        self.layout = layout
+        self.progress, self.pool = run.progress, run.pool
         self.first_row = rules.first_rows[item] if rules.first_rows else 0
 
     # -- labels ------------------------------------------------------------------------------------------
@@ -142,19 +145,10 @@ class RowStep:
 
     # -- rows --------------------------------------------------------------------------------------------
 
-    def apply(
-        self,
-        batch: RecordBatch,
-        labels: RowLabels,
-        numbers: Ints,
-        layout: tuple[int, int, bool],
-        progress: Progress,
-        pool: BufferPool,
-    ) -> tuple[RecordBatch, Ints]:
+    def apply(self, batch: RecordBatch, labels: RowLabels, numbers: Ints) -> tuple[RecordBatch, Ints]:
         """Return the rows of a batch that are kept, with their labels, and which these are.
 
-        `layout` are the extra words, the words of a value and whether rows are dense. What is left out is counted in
-        `progress`, and what is refused is refused there.
+        What is left out is counted in the progress, and what is refused is refused there.
         """
         faults: dict[int, str] = {}
         left_out = {kind: np.zeros(len(numbers), dtype=bool) for kind in DROPPED}
@@ -168,12 +162,13 @@ class RowStep:
             labels = self._known(labels, left_out)
         if "empty" in self.rules.drop:
             full = np.ones(len(numbers), dtype=bool)
-            have_features(batch.words, batch.row_at, *layout, full)
+            layout = self.layout
+            have_features(batch.words, batch.row_at, layout.n_extra, layout.stride, layout.dense, full)
             left_out["empty"] |= ~full & ~left_out["unknown"] & ~left_out["several"]
-        self._count(left_out, faults, labels, batch, progress)
+        self._count(left_out, faults, labels, batch)
         # Kept rows stay in their order, by which their numbers are joined.
         kept = np.flatnonzero(~np.logical_or.reduce(list(left_out.values())))
-        return self._taken(batch, kept, labels, layout[0], pool), kept
+        return self._taken(batch, kept, labels), kept
 
     def _judged(
         self, labels: RowLabels, batch: RecordBatch, numbers: Ints, faults: dict[int, str]
@@ -215,15 +210,15 @@ class RowStep:
         faults: Mapping[int, str],
         labels: RowLabels,
         batch: RecordBatch,
-        progress: Progress,
     ) -> None:
         """Count the rows of each kind as left out, or refuse them where nobody asked for that."""
         # In the order of the rows, whatever the rule, as readers refuse lines.
         refused: dict[int, str] = {}
+        dropped = self.progress.dropped
         for kind, chosen in left_out.items():
             places = np.flatnonzero(chosen).tolist()
             if kind in self.rules.drop and places:
-                progress.dropped[kind] = progress.dropped.get(kind, 0) + len(places)
+                dropped[kind] = dropped.get(kind, 0) + len(places)
             elif kind == "unknown":
                 rule = f"no label{f' at level {self.rules.level}' if self.rules.level else ''}"
                 remedy = "; --drop unknown leaves such rows out"
@@ -233,16 +228,15 @@ class RowStep:
                 rule = "several labels in a row"
                 refused |= {row: f"{_shown(labels, row)}: {rule}{remedy}" for row in places}
         for row in sorted(refused):
-            progress.skip(int(batch.row_line[row]), refused[row])
+            self.progress.skip(int(batch.row_line[row]), refused[row])
 
-    def _taken(
-        self, batch: RecordBatch, kept: Ints, labels: RowLabels, n_extra: int, pool: BufferPool
-    ) -> RecordBatch:
+    def _taken(self, batch: RecordBatch, kept: Ints, labels: RowLabels) -> RecordBatch:
         size = len(batch.words) + 2 * len(labels.values)
         # Not in place: a record with other labels has another length.
-        words = pool.take("relabelled", 4 * size).view(np.uint32)
+        words = self.pool.take("relabelled", 4 * size).view(np.uint32)
         row_at = np.empty(len(kept) + 1, dtype=np.int64)
-        relabel_records(batch.words, batch.row_at, kept, labels.values, labels.ends, n_extra, words, row_at)
+        own = labels.values, labels.ends
+        relabel_records(batch.words, batch.row_at, kept, *own, self.layout.n_extra, words, row_at)
         return replace(
             batch,
             words=words[: row_at[-1]],

@@ -1,6 +1,6 @@
 """Stage 1 of an ingest, on workers: an item of a source becomes staged chunks of shuffled row records."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,31 +15,17 @@ from distls.workers.ingestion.parsing.record_kernels import (
     sort_records,
     value_facts,
 )
-from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem, refusals_together
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import Reader, SourceItem, refusals_together
+from distls.workers.ingestion.records.record_batch import (
+    Progress,
+    ReadOptions,
+    ReadRun,
+    RecordBatch,
+    RecordLayout,
+)
 from distls.workers.ingestion.row_rules import RowLabels, RowRules, RowStep
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
-
-
-@dataclass(frozen=True)
-class RecordLayout:
-    """Layout of the records of an ingest (see `parsing/record_kernels.py`)."""
-
-    dense: bool = False
-    float64: bool = False
-    weighted: bool = False  # the first extra word is the sample weight
-    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
-
-    @property
-    def n_extra(self) -> int:
-        """Extra words in a record."""
-        return int(self.weighted) + 2 * int(self.ranked)
-
-    @property
-    def stride(self) -> int:
-        """Words of one value."""
-        return (0 if self.dense else 1) + (2 if self.float64 else 1)
 
 
 @dataclass(frozen=True)
@@ -83,10 +69,9 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     # The last finished chunk tells where to go on.
     drops = spec.rules is not None and "unknown" in spec.rules.drop
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress(unlabelled=0 if drops else None)
-    # the other rows are read too, so that what is wrong with them is said at once
-    reading = replace(spec.read, skip_errors=True)
-    run = ReadRun(reading, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
-    step = None if spec.rules is None else RowStep(spec.rules, spec.staging, item.number)
+    run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    layout = spec.layout
+    step = None if spec.rules is None else RowStep(spec.rules, spec.staging, item.number, layout, run)
     # Rows that are left out have numbers too, as refused ones have, by which origins are joined.
     before, refused = (
         sum(chunk["rows"] for chunk in chunks) + sum(progress.dropped.values()),
@@ -98,7 +83,9 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
             progress.skipped_since.clear()
             before, refused = before + len(numbers), progress.skipped
             if step is not None:
-                batch, numbers = _by_rules(spec, step, batch, numbers, progress, pool)
+                labels = RowLabels(*_labels_of(batch, layout.n_extra), batch.label_words)
+                batch, kept = step.apply(batch, labels, numbers.astype(np.int64))
+                numbers = numbers[kept]
                 # Rows that the rules refuse are counted with those that the reader did.
                 before, refused = before - (progress.skipped - refused), progress.skipped
                 progress.skipped_since.clear()
@@ -127,17 +114,6 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     while (facts := spec.staging.finished_chunk(_chunk_name(number, len(chunks)))) is not None:
         chunks.append(facts)
     return chunks
-
-
-def _by_rules(
-    spec: StageSpec, step: RowStep, batch: RecordBatch, numbers: UInts, progress: Progress, pool: BufferPool
-) -> tuple[RecordBatch, UInts]:
-    """Return the rows that the rules keep, and their numbers."""
-    layout = spec.layout
-    labels = RowLabels(*_labels_of(batch, layout.n_extra), batch.label_words)
-    shape = layout.n_extra, layout.stride, layout.dense
-    batch, kept = step.apply(batch, labels, numbers.astype(np.int64), shape, progress, pool)
-    return batch, numbers[kept]
 
 
 def _numbers_in_item(batch: RecordBatch, before: int, progress: Progress) -> UInts:

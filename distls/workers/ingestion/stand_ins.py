@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.ingestion.formats.table_columns import USUAL, Feature, first_columns
-from distls.workers.ingestion.mixed_transforms import impute
 from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.transforms import impute
 
 
 def recorded(feature: Feature, values: Sequence[float]) -> str:

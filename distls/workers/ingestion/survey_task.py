@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import RowReader
-from distls.workers.ingestion.formats.parquet_files import ParquetItem
+from distls.workers.ingestion.formats.mixed_columns import members
+from distls.workers.ingestion.formats.parquet_files import (
+    ParquetItem,
+    as_text,
+    kind_of_column,
+    load_arrow,
+    without_markers,
+)
 from distls.workers.ingestion.formats.plain_rows import plain_blocks
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.formats.table_records import table_batches
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import CODED, Kind, Mode, State
-from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES
+from distls.workers.ingestion.parsing.text_blocks import TextItem, text_blocks
+from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.messages import ENCODED, lacks_label, quoted
 from distls.workers.ingestion.records.reader import SourceItem, refusals_together
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.table_survey import survey_columns
+from distls.workers.ingestion.records.record_batch import Progress, ReadRun, RowError
 from distls.workers.runtime.buffers import borrowed_buffers
 
 
@@ -30,8 +42,6 @@ class SurveySpec:
 
     staging: StagingArea
     name: str  # distinguishes the surveys of an ingest
-    # the part of the format: surveys the columns of an item
-    survey: Callable[[Any, SurveySpec], dict[str, Any]]
     read: TableOptions
     limits: dict[int, int]  # column to collect -> most distinct values
     checked: tuple[int, ...]  # columns that should be numbers
@@ -49,26 +59,19 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
     with spec.staging.guard():
         found = spec.staging.read_document(name)
         if found is None:
-            found = spec.survey(item, spec)
+            found = survey_table(item, spec)
             spec.staging.write_document(name, found)
         return dict(found)
 
 
-def survey_records(item: ParquetItem | TextItem, spec: SurveySpec) -> dict[str, Any]:
-    """Survey the columns of a Parquet row group, or of records of text; see `survey_item`."""
-    plain = (
-        _survey_text(item, spec, plain=True)
-        if spec.read.source == "csv" and isinstance(item, TextItem)
-        else {}
-    )
+def survey_table(item: Any, spec: SurveySpec) -> dict[str, Any]:
+    """Survey the columns of a row group, or of text by the kernel as far as that reads it; see `survey_item`."""
+    if isinstance(item, TextItem) and not spec.read.source:
+        return _survey_text(item, spec)
+    found = _survey_text(item, spec, plain=True) if spec.read.source == "csv" else {}
     return (
-        plain if "lines" in plain else {**survey_columns(item, spec.read, spec.limits, spec.checked), **plain}
+        found if "lines" in found else {**survey_columns(item, spec.read, spec.limits, spec.checked), **found}
     )
-
-
-def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
-    """Survey the columns of separated text; see `survey_item`."""
-    return _survey_text(item, spec)
 
 
 def _survey_text(item: TextItem, spec: SurveySpec, plain: bool = False) -> dict[str, Any]:
@@ -79,10 +82,13 @@ def _survey_text(item: TextItem, spec: SurveySpec, plain: bool = False) -> dict[
     there = [place[name] for name in spec.read.columns]
     limits = {there[c]: limit for c, limit in spec.limits.items()}
     asked = replace(spec, read=own, limits=limits, checked=tuple(there[c] for c in spec.checked))
-    reader = _ColumnReader(asked, line_locator(item))
-    whole = reader.read_plain(item) if plain else reader.read(item, spec)
+    reader = _ColumnReader(asked)
+    # rows that this refuses of plain text are left to who reads records
+    refused = Progress() if plain else reader.progress
+    with refusals_together(item, refused, spec.read.skip_errors):
+        whole = reader.read_plain(item) if plain else reader.read(item, spec)
+        found = reader.result()
     here = np.argsort(there).tolist()
-    found = reader.result()
     entries = {name: [[here[c], *rest] for c, *rest in found[name]] for name in ("words", "values")}
     found |= {**entries, **{name: [here[c] for c in found[name]] for name in ("unique", "codes")}}
     return found if whole else {"codes": found["codes"]}
@@ -91,7 +97,7 @@ def _survey_text(item: TextItem, spec: SurveySpec, plain: bool = False) -> dict[
 class _ColumnReader(RowReader):
     """Reads rows only to survey the columns."""
 
-    def __init__(self, spec: SurveySpec, locate: Callable[[int], str]) -> None:
+    def __init__(self, spec: SurveySpec) -> None:
         kinds = np.full(len(spec.read.columns), Kind.SKIP)
         kinds[list(spec.checked)] = Kind.CHECK
         kinds[list(spec.limits)] = Kind.COLLECT
@@ -99,7 +105,8 @@ class _ColumnReader(RowReader):
             kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
         columns = np.zeros((len(kinds), 3), dtype=np.int64)
         columns[:, 0] = kinds
-        super().__init__(replace(spec.read, skip_errors=True), columns, Mode.SURVEY, Progress(), locate)
+        run = ReadRun(spec.read, Progress(), 0, 0, spec.block_bytes, BufferPool())
+        super().__init__(run, columns, Mode.SURVEY, FEATURES, 64)
         self.kinds = kinds.tolist()
         self.asked = tuple(spec.limits)
         self.limits = dict(spec.limits)
@@ -108,8 +115,7 @@ class _ColumnReader(RowReader):
 
     def read(self, item: TextItem, spec: SurveySpec) -> bool:
         """Read all rows, and return that; raise BadInputError for those that cannot be read."""
-        together = refusals_together(item, self.progress, spec.read.skip_errors)
-        with together, borrowed_buffers() as pool:
+        with borrowed_buffers() as pool:
             for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
                 self.begin(block)
                 self.run(block)
@@ -143,10 +149,10 @@ class _ColumnReader(RowReader):
             self.columns[column, 0] = Kind.SKIP
         return 0.0
 
-    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
-        """Stop at the offending row, or undo what was recorded of it."""
+    def refuse(self, text: Bytes, reason: str) -> None:
+        """Go to the next line, and undo what was recorded of the refused row."""
         line = int(self.state[State.LINE])
-        super().refuse(text, reason, may_skip)
+        super().refuse(text, reason)
         self.table.forget_line(line)
         for column in [column for column, (first, _) in self.words.items() if first == line]:
             self.columns[column, 0] = self.kinds[column]
@@ -180,11 +186,9 @@ class _ColumnReader(RowReader):
         try:
             return self.table.text(entry)
         except UnicodeDecodeError:
-            where = self.locate(int(self.table.words.lines[entry]))
             name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
-            raise BadInputError(
-                f"{where}: column {name}: {shown}: a category must be UTF-8 text; {ENCODED}"
-            ) from None
+            reason = f"column {name}: {shown}: a category must be UTF-8 text; {ENCODED}"
+            raise RowError(int(self.table.words.lines[entry]), reason) from None
 
     def _values(self, column: int, entries: Iterable[int]) -> list[str]:
         values = {self._text(column, entry) for entry in entries}
@@ -208,3 +212,118 @@ class _ColumnReader(RowReader):
             "codes": np.flatnonzero(self.columns[:, 2] == CODED).tolist(),
             "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
         }
+
+
+# -- record batches ------------------------------------------------------------------------------------
+
+
+_LARGEST_BATCH = 2**17
+_MOST_FEATURES = 2**32
+
+
+def survey_columns(
+    item: ParquetItem | TextItem, text: TableOptions, limits: dict[int, int], checked: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Survey the columns of one row group, or of a file of text, that are categories, indices, or to be `checked`.
+
+    The result is as of `survey_item`, and ``largest``: (column, largest index) of each column of indices.
+    """
+    names, arrow, n_rows = text.columns, load_arrow(item.file.path), 0
+    values: dict[int, set[str]] = {column: set() for column in limits}
+    largest = {names.index(f.indices): -1 for f in text.features if f.indices}
+    words: dict[int, tuple[int, str]] = {}
+    styles = {f.name: f.style for f in text.features if f.kind == "set"}
+    seen: dict[int, int] = {}  # rows with a value, while it is collected
+    wanted = [names[column] for column in dict.fromkeys((*values, *largest, *checked))]
+    for batch, lines, _ in table_batches(item, text, wanted, _LARGEST_BATCH):
+        where = np.arange(n_rows, n_rows + batch.num_rows) if lines is None else lines
+        for column, known in values.items():
+            # Too many values are no categories: collecting stops there.
+            if len(known) <= limits[column]:
+                texts = _texts(item.file.path, names[column], batch, text, arrow)
+                if names[column] in styles:
+                    style = styles[names[column]]
+                    known.update(m for value in texts.to_pylist() for m in members(value, style))
+                    continue
+                seen[column] = seen.get(column, 0) + len(texts) - texts.null_count
+                _note_word(words, column, texts, text, where, arrow)
+                _collect(known, texts, text, arrow)
+        # columns of types need no check: their type says that they are numbers
+        for column in checked:
+            if column not in words and isinstance(item, TextItem):
+                texts = _texts(item.file.path, names[column], batch, text, arrow)
+                _note_word(words, column, texts, text, where, arrow)
+        for column in largest:
+            found = _largest(item, n_rows, names[column], batch[names[column]], arrow)
+            largest[column] = max(largest[column], found)
+        n_rows += batch.num_rows
+    return {
+        "lines": n_rows,
+        "words": [[column, *words[column]] for column in sorted(words)],
+        "values": [[c, sorted(v) if len(v) <= limits[c] else None] for c, v in values.items()],
+        "unique": [c for c, count in seen.items() if 1 < count == len(values[c] - {text.na, ""})],
+        "largest": [[c, index] for c, index in largest.items()],
+    }
+
+
+def _texts(path: str, name: str, batch: Any, options: TableOptions, arrow: Any) -> Any:
+    """Return a column as texts, null for those that stand for no value; lists as they are."""
+    column = batch[name]
+    if hasattr(column.type, "value_field"):  # a list
+        return column
+    # by their text, whatever their type: files of other formats have to find the same values
+    return without_markers(as_text(path, name, column, arrow), options, arrow)
+
+
+def _note_word(
+    words: dict[int, tuple[int, str]],
+    column: int,
+    texts: Any,
+    options: TableOptions,
+    lines: Ints,
+    arrow: Any,
+) -> None:
+    """Record the first text of a column that is no number, or of labels no label by its value."""
+    if column in words or kind_of_column(arrow.types, texts.type) != "text" or not options.source:
+        return
+    is_label = options.columns[column] == options.label
+    if not is_label and options.dialect.decimal == "." and _are_numbers(texts, arrow):
+        return
+    # different texts only: a column has fewer of them than rows
+    for text in filter(None, arrow.compute.unique(texts).to_pylist()):
+        if value_labels([text])[1] if is_label else options.dialect.is_word(text):
+            words[column] = (int(lines[arrow.compute.index(texts, text).as_py()]), text)
+            return
+
+
+def _are_numbers(texts: Any, arrow: Any) -> bool:
+    """Return whether all texts are numbers for Arrow, which sees that many times as fast."""
+    with contextlib.suppress(arrow.ArrowInvalid):
+        values = arrow.compute.cast(texts, arrow.float64())
+        return not arrow.compute.any(arrow.compute.is_nan(values)).as_py()
+    return False
+
+
+def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:
+    found = arrow.compute.unique(column).to_pylist()
+    # a missing value is read as na, which may be a category, or is a category of its own
+    missing = bool(text.na) or text.gaps
+    known.update(text.na if value is None else value for value in found if value is not None or missing)
+
+
+def _largest(item: ParquetItem | TextItem, first: int, name: str, column: Any, arrow: Any) -> int:
+    """Return the largest index of a column, -1 without any; `first` is the number of the batch's first row."""
+    flat = arrow.compute.list_flatten(column)
+    largest = arrow.compute.max(flat).as_py()
+    # An empty column, or one without numbers.
+    if largest is None or math.isnan(largest):  # rows without numbers are refused when they are read
+        return -1
+    if largest >= _MOST_FEATURES:
+        # The row of the largest index, for the message.
+        place = arrow.compute.index(flat, largest).as_py()
+        row = first + arrow.compute.list_parent_indices(column)[place].as_py()
+        raise BadInputError(
+            f"{item.where(row)}: column {quoted(name.encode())}: {largest}: an index must be a whole number from 0 "
+            f"to {_MOST_FEATURES - 1}"
+        )
+    return int(largest)

@@ -32,8 +32,7 @@ def small_pieces(monkeypatch):
     """Several items of each source, and several blocks in each."""
     monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 2000)
     monkeypatch.setattr("distls.workers.ingestion.formats.documents._CHUNK_BYTES", 500)
-    monkeypatch.setattr("distls.workers.ingestion.formats.document_tables._CHUNK_ROWS", 7)
-    monkeypatch.setattr("distls.workers.ingestion.public_sets.marked_documents._BATCH_BYTES", 500)
+    monkeypatch.setattr("distls.workers.ingestion.formats.document_records.CHUNK_ROWS", 7)
 
 
 def svmlight(root):

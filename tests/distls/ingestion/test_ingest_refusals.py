@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 
+import ingest_helpers
 import numpy as np
 import pytest
 from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
@@ -155,10 +156,7 @@ def test_a_folder_of_pictures_is_told_what_to_do(tmp_path):
 
 def test_refused_sources(tmp_path):
     def refusal(source, **options):
-        with pytest.raises(BadInputError) as caught:
-            ingest(source, tmp_path / "d", **options)
-        assert not (tmp_path / "d").exists()
-        return str(caught.value)
+        return ingest_helpers.refusal(BadInputError, source, tmp_path / "d", **options)
 
     (tmp_path / "a.dat").write_text("1,2,3\n4,5\n")
     assert refusal(tmp_path / "a.dat") == (

@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 
+import ingest_helpers
 import numpy as np
 import pandas as pd
 import pytest
@@ -249,10 +250,10 @@ def test_unseen_categories_and_labels_of_test_data(tmp_path, training):
 def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
     def refusal(text, kind=MismatchError, **options):
         (tmp_path / "b.csv").write_text(text)
-        with pytest.raises(kind) as caught:
-            ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", **options)
-        assert not (tmp_path / "b").exists()
-        return str(caught.value).replace(str(tmp_path), "")
+        found = ingest_helpers.refusal(
+            kind, tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", **options
+        )
+        return found.replace(str(tmp_path), "")
 
     assert refusal("age,job,group\n1,a,g0\n") == (
         '/b.csv: no column "size", which is a feature of /train; there are "age", "job", "group"'

@@ -158,8 +158,8 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
 @pytest.mark.parametrize(
     ("text", "options", "error", "message"),
     [
-        (NUMBERED, {"zero_based": "no"}, ParameterError, "zero_based is for svmlight text; columns of Vowpal Wabbit "
-         "text count from 0"),
+        (NUMBERED, {"zero_based": "no"}, ParameterError,
+         "zero_based is for sources of format svmlight, these are vw"),
         (NUMBERED, {"hash_bits": 40}, ParameterError, "hash_bits must be from 1 to 31, not 40"),
         (HASHED, {"n_features": 99}, ParameterError, "n_features=99, but names are hashed to 2**18 = 262144 columns; "
          "choose their number with hash_bits"),

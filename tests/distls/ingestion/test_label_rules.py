@@ -335,7 +335,7 @@ def test_an_unfinished_ingest_goes_on_with_the_same_files_only(tmp_path):
     options["labels"] = tmp_path / "labels.txt"
     with pytest.raises(Killed):
         ingest(data, tmp_path / "d", executor=Dying(1), **options)
-    with pytest.raises(IncompleteError, match=r"its drop was None, not \['empty'\]"):
+    with pytest.raises(IncompleteError, match=r"its drop was \[\], not \['empty'\]"):
         ingest(data, tmp_path / "d", drop="empty", **options)
     (tmp_path / "labels.txt").write_text("".join(f"{IDS[n]}\t{n % 2}\n" for n in range(N)) + "x\t1\n")
     with pytest.raises(IncompleteError, match=r"labels\.txt has changed since"):

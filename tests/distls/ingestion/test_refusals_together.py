@@ -15,7 +15,7 @@ from distls.ingestion.request.source_start import source_file
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats import document_tables, plain_csv, table_records
+from distls.workers.ingestion.formats import documents, plain_csv, table_records
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records import reader
@@ -209,6 +209,6 @@ def test_packed_records_are_read_by_lines(tmp_path, monkeypatch, pack):
     (tmp_path / "a").write_bytes(pack("".join(json.dumps(row) + "\n" for row in rows).encode()))
     ingest(tmp_path / "a", tmp_path / "d", label_column="y", kind="a=number")
     assert open_dataset(tmp_path / "d").feature_names() == ["a", "w=u", "w=v"]
-    monkeypatch.setattr(document_tables, "MAX_LINE", 20)
+    monkeypatch.setattr(documents, "MAX_LINE", 20)
     with pytest.raises(BadInputError, match="a line of more than"):
         ingest(tmp_path / "a", tmp_path / "e", label_column="y", kind="a=number")

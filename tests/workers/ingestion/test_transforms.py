@@ -13,9 +13,8 @@ from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.ingestion.stage_task import ranks_within
 from distls.workers.ingestion.transforms import (
     apply_transforms,
+    has_step,
     idf_weights,
-    needs_counts,
-    needs_moments,
     parse_transforms,
     source_width,
     stored_width,
@@ -116,8 +115,8 @@ def test_steps_and_digests():
     steps = parse_transforms(" log1p, scale=255 ")
     assert steps == ({"name": "log1p"}, {"name": "scale", "divisor": 255.0})
     assert parse_transforms("") == ()
-    assert not needs_counts(steps)
-    assert needs_counts(parse_transforms(["idf"]))
+    assert not has_step(steps, "idf", "min_count")
+    assert has_step(parse_transforms(["idf"]), "min_count", "idf")
     digests = {
         transforms_digest((), {}),
         transforms_digest(steps, {}),
@@ -131,7 +130,6 @@ def test_steps_and_digests():
 
 def test_digests_know_the_fitted_arrays_only():
     steps = parse_transforms("standardize")
-    assert (needs_counts(steps), needs_moments(steps)) == (False, True)
     fitted = {"std": np.ones(2), "mean": np.zeros(2)}
     digest = transforms_digest(steps, fitted)
     assert transforms_digest(steps, {**fitted, "names": np.frombuffer(b"a,b", np.uint8)}) == digest

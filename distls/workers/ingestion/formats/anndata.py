@@ -11,8 +11,7 @@ from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import NO_LABEL
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
-from distls.workers.ingestion.records.row_block import FileRows, RowBlock
+from distls.workers.ingestion.records.record_batch import FileRows, Progress, ReadOptions, RowBlock
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,13 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, discard
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
+from distls.workers.ingestion.records.record_batch import (
+    ArrayHeader,
+    FileRows,
+    Progress,
+    ReadOptions,
+    RowBlock,
+)
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
@@ -55,7 +60,7 @@ def read_header(file: SourceFile, kind: str) -> ArrayHeader:
             return _npz_header(file)
         # Compressed or not, only the header is read here.
         with open_array(file) as stream:
-            shape, dtype = _stream_header(stream, kind, file.path)
+            shape, dtype = _stream_header(stream, kind)
             _check_sizes(shape)
             # the length of a compressed file is known only after reading it
             if file.compression == "none":
@@ -188,7 +193,7 @@ def _idx_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return tuple(np.frombuffer(sizes, ">u4").tolist()), np.dtype(_IDX_TYPES[magic[2]])
 
 
-def _stream_header(stream: IO[bytes], kind: str, path: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _stream_header(stream: IO[bytes], kind: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return _idx_header(stream) if kind == "idx" else _npy_header(stream)
 
 
@@ -209,7 +214,7 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
         stream.seek(0)
         kind = "npy" if start == b"\x93NUMPY" else "idx"
         try:
-            shape, dtype = _stream_header(stream, kind, file.path)
+            shape, dtype = _stream_header(stream, kind)
             _check_sizes(shape)
             if dtype.hasobject:
                 raise ValueError(f"it is of dtype object: save labels{_AS_TEXTS}")
@@ -297,14 +302,13 @@ def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     with open_array(item.file) as stream:
         shape, dtype = _idx_header(stream)
         # Labels of the files before this one come first in the label file.
-        yield from stream_blocks(stream, shape, dtype, item, item_labels(item), skip, block_bytes)
+        yield from stream_blocks(stream, shape, dtype, item_labels(item), skip, block_bytes)
 
 
 def stream_blocks(
     stream: IO[bytes],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    item: ArrayItem,
     y: NDArray[Any] | None,
     skip: int,
     block_bytes: int,
@@ -346,7 +350,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
             return
         with _member(archive, _dense_key(names, item.file.path)) as stream:
             shape, dtype = _npy_header(stream)
-            yield from stream_blocks(stream, shape, dtype, item, y, skip, block_bytes)
+            yield from stream_blocks(stream, shape, dtype, y, skip, block_bytes)
 
 
 def _csr_blocks(

@@ -4,13 +4,11 @@ import contextlib
 import csv
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
 
-from distls.storage.dataset.chunks import BufferPool
-from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import (
     Dialect,
     Feature,
@@ -31,15 +29,14 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     Rules,
     State,
 )
-from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Slots, parse_rows
 from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
-from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.few_rows import FewRows, NotPlainError, kernel_is_ready
+from distls.workers.ingestion.records.kernel_parser import KernelParser, records_in
 from distls.workers.ingestion.records.labels import value_labels
-from distls.workers.ingestion.records.line_ids import LineIds, fields_of
 from distls.workers.ingestion.records.messages import (
     ENCODED,
     MISSING_VALUE,
@@ -49,10 +46,9 @@ from distls.workers.ingestion.records.messages import (
     quoted,
     too_large,
 )
-from distls.workers.ingestion.records.reader import TextReader
-from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
+from distls.workers.ingestion.records.reader import LineIds, TextReader, fields_of
+from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RowError
 
-_BATCH_WORDS = 16 * 2**20
 _SEPARATOR_LINE = re.compile(rb'"?[sS][eE][pP]=([\x01-\x7f])"?\r?\n')
 
 
@@ -66,39 +62,28 @@ def separator_line(start: bytes) -> str:
 UNCLOSED = "no closing quote on the line"
 
 
-class RowReader:
+class RowReader(KernelParser):
     """Runs the kernel over the blocks of one item.
 
-    Columns and `mode` are as of `parse_rows`; a row's scratch has `n_slots`, each record `n_extra` reserved words.
-    Skipped lines are added to `progress`; `locate` formats a 0-based line as ``FILE:LINE``, for errors only.
+    Columns and `mode` are as of `parse_rows`; a row's scratch has `n_slots`, the buffers `n_words` of records.
     """
 
+    options: TableOptions
+
     def __init__(
-        self,
-        options: TableOptions,
-        columns: Ints,
-        mode: int,
-        progress: Progress,
-        locate: Callable[[int], str],
-        n_slots: int = FEATURES,
-        n_extra: int = 0,
+        self, run: ReadRun[TableOptions], columns: Ints, mode: int, n_slots: int, n_words: int = 0
     ) -> None:
-        self.options = options
+        super().__init__(run, State.SIZE, n_words)
+        options = run.options
         # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.
         na = float(options.na) if options.na else 0.0 if options.gaps and mode & Mode.SURVEY else math.nan
         # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.dialect = dialect = options.dialect
         mode = int(mode) | Mode.COMMA * (dialect.decimal == ",") | Mode.MARKED * bool(dialect.numbers)
         markers, scratch = _markers(dialect), np.zeros(SCRATCH, dtype=np.uint8)
-        self.rules = Rules(ord(dialect.separator), int(mode), na, n_extra, markers, scratch)
+        self.rules = Rules(ord(dialect.separator), int(mode), na, run.n_extra, markers, scratch)
         self.columns = columns
-        self.progress = progress
-        self.locate = locate
-        self.state = np.zeros(State.SIZE, dtype=np.int64)
-        # Line numbers go on where an earlier attempt has stopped.
-        self.state[State.LINE] = progress.lines
         self.table = WordTable()
-        self.label_words: dict[float, str] = {}
         self.slots = Slots(
             np.zeros(n_slots, dtype=np.int64),
             np.zeros(n_slots),
@@ -106,27 +91,18 @@ class RowReader:
             np.zeros(64),
         )
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
-        self.records = records_in(BufferPool(), 64)
 
     def begin(self, block: TextBlock) -> None:
         """Go to the block's first row."""
-        state = self.state
         # Answers are of places in the block before.
-        state[[State.POSITION, State.ANSWERS]] = 0
-        # byte order mark and header are at the start of each file only
-        if block.starts_file and block.text[:3].tobytes() == BYTE_ORDER_MARK:
-            state[State.POSITION] = 3
-        if block.starts_file and separator_line(block.text[state[State.POSITION] :][:16].tobytes()):
-            state[State.POSITION] = line_end(block.text, int(state[State.POSITION])) + 1
-            state[State.LINE] += 1
+        self.state[State.ANSWERS] = 0
+        if separator_line(self.begin_block(block)):
+            self.skip_line(block.text)
         found = not (block.starts_file and self.dialect.header)
         # Blank lines before the header are no header.
-        while not found and state[State.POSITION] < block.size:
-            start = int(state[State.POSITION])
-            end = int(line_end(block.text, start))
-            found = bool(block.text[start:end].tobytes().strip())
-            state[State.POSITION] = end + 1
-            state[State.LINE] += 1
+        while not found and (start := int(self.state[State.POSITION])) < block.size:
+            self.skip_line(block.text)
+            found = bool(block.text[start : self.state[State.POSITION]].tobytes().strip())
 
     def run(self, block: TextBlock) -> Code:
         """Parse on until the block is done or the records are full; return which."""
@@ -141,9 +117,11 @@ class RowReader:
                 self.make_room()
             elif code == Code.NEW_WORD:
                 self._name_words(block.text)
-            else:
+            elif code == Code.UNCLOSED:
                 # A row with an unclosed quote has no known end, so it cannot be skipped.
-                self.refuse(block.text, self._reason(code, block.text), may_skip=code != Code.UNCLOSED)
+                raise RowError(int(self.state[State.LINE]), self._reason(code, block.text))
+            else:
+                self.refuse(block.text, self._reason(code, block.text))
 
     def _run_kernel(self, block: TextBlock) -> int:
         read = block.text, block.size, self.rules, self.columns, self.table.words, self.answers
@@ -192,16 +170,10 @@ class RowReader:
 
     # -- refusals ----------------------------------------------------------------------------------------
 
-    def refuse(self, text: Bytes, reason: str, may_skip: bool = True) -> None:
-        """Stop at the offending row, or record and skip it."""
-        state, line = self.state, int(self.state[State.LINE])
-        if not (self.options.skip_errors and may_skip):
-            raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skip(line, reason)
-        # To the next line: the kernel starts anew there.
-        state[State.POSITION] = line_end(text, int(state[State.POSITION])) + 1
-        state[State.LINE] = line + 1
-        state[State.ANSWERS] = 0
+    def refuse(self, text: Bytes, reason: str) -> None:
+        """Count a refused row, and go to the next line."""
+        super().refuse(text, reason)
+        self.state[State.ANSWERS] = 0
 
     def _field(self, text: Bytes) -> str:
         """Name the field where the kernel stopped."""
@@ -262,43 +234,22 @@ def _is_plain(token: bytes) -> bool:
         return False
 
 
-def records_in(pool: BufferPool, n_words: int) -> Records:
-    """Return buffers for records of `n_words` words, from `pool`."""
-    words = pool.take("words", 4 * n_words).view(np.uint32)
-    return Records(
-        words=words,
-        floats=words.view(np.float32),
-        # sized for the shortest records, as untouched pages cost nothing
-        row_at=pool.take("row_at", 4 * n_words + 16).view(np.int64),
-        row_line=pool.take("row_line", 2 * n_words + 8).view(np.int32),
-        row_weight=pool.take("row_weight", 2 * n_words + 8).view(np.float32),
-    )
-
-
 class DelimitedParser(RowReader):
-    """Parses the blocks of one item; built and used as `SvmlightParser` is."""
+    """Parses separated text."""
 
-    def __init__(
-        self,
-        options: TableOptions,
-        n_extra: int,
-        progress: Progress,
-        locate: Callable[[int], str],
-        pool: BufferPool,
-    ) -> None:
+    def __init__(self, run: ReadRun[TableOptions]) -> None:
+        options = run.options
         bits = {Mode.DENSE: options.dense, Mode.FLOAT64: options.float64, Mode.LABELLED: bool(options.label)}
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
         firsts = zip(options.features, first_columns(options.features), strict=False)
         # Each slot knows its column, that of a category the first of several.
         places = [first + k for feature, first in firsts for k in range(_n_slots(feature))]
-        super().__init__(options, columns, mode, progress, locate, FEATURES + len(places), n_extra)
+        super().__init__(run, columns, mode, FEATURES + len(places))
         self.slots.indices[FEATURES:] = places
         # A row without a weight counts one.
         self.slots.values[WEIGHT] = 1.0
         self._enter_categories()
-        self._pool = pool
-        self.records = records_in(pool, _BATCH_WORDS)
 
     def _enter_categories(self) -> None:
         starts = first_columns(self.options.features)
@@ -332,7 +283,7 @@ class DelimitedParser(RowReader):
             if self.state[State.ROWS]:
                 yield self.take_batch()
             else:
-                self.records = records_in(self._pool, 2 * len(self.records.words))
+                self.records = records_in(self.pool, 2 * len(self.records.words))
         self._note(block, start + block.size)
 
     def _note(self, block: TextBlock, offset: int) -> None:
@@ -352,17 +303,11 @@ class DelimitedParser(RowReader):
 
     def take_batch(self) -> RecordBatch:
         """Return the rows that were parsed since the last batch."""
-        n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])
-        self.state[[State.ROWS, State.WORDS]] = 0
-        words, _, row_at, row_line, row_weight = self.records
-        # The end of the last record closes the table.
-        row_at[n_rows] = n_words
-        weights = row_weight[:n_rows] if self.options.weight else None
+        weights = self.records.row_weight[: self.state[State.ROWS]] if self.options.weight else None
         # by feature, of which a category has several
         starts = self.slots.indices[FEATURES:].tolist()
         rounded = [(starts[found[0]], *found[1:]) for found in take_rounded(self.slots.rounding)]
-        rows = words[:n_words], row_at[: n_rows + 1], row_line[:n_rows]
-        return RecordBatch(*rows, weights, self.label_words, rounded=rounded)
+        return RecordBatch(*self.take_records(), weights, self.label_words, rounded=rounded)
 
 
 def _n_slots(feature: Feature) -> int:

@@ -13,11 +13,15 @@ from distls.workers.ingestion.formats.parquet_files import (
     ParquetHead,
     categorical_columns,
     first_values,
-    kind_of_column,
+    kinds_of_columns,
     list_lengths,
+    load_arrow,
 )
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.formats.table_records import arrow_values
+
+_FRAMES = "data frames with categories or missing values"  # what is read with pyarrow
+FRAME = "X"  # in messages, as of arrays
 
 
 def is_frame(x: Any) -> bool:
@@ -52,13 +56,13 @@ def plain_numbers(frame: Any, labels: Sequence[Any]) -> Any:
     return None if np.isnan(values).any() else values
 
 
-def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path: str) -> Any:
+def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions) -> Any:
     """Return the columns that the features of `options` need as an Arrow record batch.
 
-    `labels` has the key in `frame` of each of ``options.columns``; messages call the frame `path`. Raises
+    `labels` has the key in `frame` of each of ``options.columns``. Raises
     BadInputError if a column mixes types, or pyarrow is not installed.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(FRAME, _FRAMES)
     label_of = dict(zip(options.columns, labels, strict=True))
     arrays = {}
     for feature in options.features:
@@ -67,22 +71,10 @@ def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path:
         for name in filter(None, (feature.name, feature.indices)):
             values = frame[label_of[name]]
             mixed = isinstance(values, list) and feature.kind
-            where = f'{path}: column "{name}"'
+            where = f'{FRAME}: column "{name}"'
             array = arrow_values(values, arrow) if mixed else _as_arrow(values, arrow, where)
             arrays[name] = array.cast(empty) if arrow.types.is_null(array.type) else array
     return arrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-
-
-def _pyarrow(path: str) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError:
-        raise BadInputError(
-            f"{path}: data frames with categories or missing values are read with pyarrow; "
-            "pip install 'distls[parquet]'"
-        ) from None
-    return pyarrow
 
 
 def _as_arrow(column: Any, arrow: Any, where: str) -> Any:
@@ -145,7 +137,7 @@ class FrameFacts:
     sample: dict[str, Any]  # as of `ParquetHead`
 
 
-def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
+def arrow_table(frame: Any, others: Mapping[str, Any] | None = None) -> Any:
     """Return a frame, and `others`, columns by name, as an Arrow table; row labels of pandas are left out.
 
     Raises
@@ -153,36 +145,37 @@ def arrow_table(frame: Any, path: str, others: Mapping[str, Any]) -> Any:
     BadInputError
         Columns have one name, mix types, or have other lengths than the rest, or pyarrow is not installed.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(FRAME, _FRAMES)
     labels = column_labels(frame)
     names = [str(label) for label in labels]
+    others = others or {}
     # Names are texts in the model: 1 and "1" would be one column.
     if len({*names, *others}) < len(names) + len(others):
-        raise BadInputError(f"{path}: two columns have one name; rename one of them")
+        raise BadInputError(f"{FRAME}: two columns have one name; rename one of them")
     columns = [(name, frame[label]) for name, label in zip(names, labels, strict=True)]
     arrays = {
-        name: _arrow_column(values, arrow, f'{path}: column "{name}"')
+        name: _arrow_column(values, arrow, f'{FRAME}: column "{name}"')
         for name, values in (*columns, *others.items())
     }
     try:
         return arrow.table(arrays)
     except arrow.ArrowException as error:
-        raise BadInputError(f"{path}: {' '.join(str(error).split())}") from None
+        raise BadInputError(f"{FRAME}: {' '.join(str(error).split())}") from None
 
 
-def describe_frame(frame: Any, path: str) -> FrameFacts:
+def describe_frame(frame: Any) -> FrameFacts:
     """Return the facts of a frame."""
-    table = arrow_table(frame, path, {})
-    types = _pyarrow(path).types
-    lists = [column.name for column in table.schema if kind_of_column(types, column.type) == "list"]
+    table = arrow_table(frame)
+    types = load_arrow(FRAME).types
+    lists = [name for name, kind in kinds_of_columns(types, table.schema).items() if kind == "list"]
     lengths = list_lengths(table, lists) if table.num_rows else {}
-    sample = first_values(table, _pyarrow(path))
+    sample = first_values(table, load_arrow(FRAME))
     return FrameFacts(table.schema, table.num_rows, table.nbytes, lengths, sample)
 
 
-def frame_source(table: Any, path: str, range_bytes: int) -> FrameSource:
+def frame_source(table: Any, range_bytes: int) -> FrameSource:
     """Return an Arrow table as a source, with row groups of about `range_bytes`."""
-    facts = describe_frame(table, path)
+    facts = describe_frame(table)
     # Row groups of about the size of a range, as of a file.
     step = max(1, range_bytes * max(facts.rows, 1) // max(facts.n_bytes, 1))
     starts = range(0, facts.rows, step)
@@ -190,11 +183,15 @@ def frame_source(table: Any, path: str, range_bytes: int) -> FrameSource:
     head = _head(facts, [(rows, facts.n_bytes * rows // facts.rows) for rows in groups])
     # The content's checksum stands for the file's identity, so that a resumed ingest notices another frame.
     found = {"path": "a data frame", "rows": facts.rows, "crc32": _checksum(table)}
-    return FrameSource(path, facts.n_bytes, 0, head=head, table=_Slices(table, step), facts=found)
+
+    def rows_of(group: int) -> Any:
+        return table.slice(group * step, step)  # without a copy
+
+    return FrameSource(FRAME, facts.n_bytes, 0, head=head, table=rows_of, facts=found)
 
 
 def computed_source(
-    parts: Sequence[FrameFacts], compute: Callable[[int], Any], path: str, facts: dict[str, Any]
+    parts: Sequence[FrameFacts], compute: Callable[[int], Any], facts: dict[str, Any]
 ) -> FrameSource:
     """Return frames that are computed when they are read as a source, a row group each.
 
@@ -203,57 +200,40 @@ def computed_source(
     BadInputError
         A column has different types in different frames.
     """
-    arrow = _pyarrow(path)
+    arrow = load_arrow(FRAME)
     try:
         # a column without values in one part has the type of the others
         schema = arrow.unify_schemas([part.schema for part in parts], promote_options="permissive")
     except arrow.ArrowException as error:
-        raise BadInputError(f"{path}: {' '.join(str(error).split())}") from None
+        raise BadInputError(f"{FRAME}: {' '.join(str(error).split())}") from None
     first = next((part for part in parts if part.rows), parts[0])
     rows, n_bytes = sum(part.rows for part in parts), sum(part.n_bytes for part in parts)
     whole = FrameFacts(schema, rows, n_bytes, first.lengths, first.sample)
     head = _head(whole, [(part.rows, part.n_bytes) for part in parts])
-    table = _Computed(compute, schema, path)
-    return FrameSource(path, whole.n_bytes, 0, head=head, table=table, facts=facts)
+
+    def rows_of(group: int) -> Any:
+        table = arrow_table(compute(group))
+        try:
+            # Chunks may infer other types than the schema of all.
+            return table.cast(schema)
+        except (arrow.ArrowException, ValueError) as error:
+            raise BadInputError(f"{FRAME}, chunk {group}: {' '.join(str(error).split())}") from None
+
+    return FrameSource(FRAME, whole.n_bytes, 0, head=head, table=rows_of, facts=facts)
 
 
 def _head(facts: FrameFacts, groups: Sequence[tuple[int, int]]) -> ParquetHead:
-    types = _pyarrow("").types
-    kinds = {column.name: kind_of_column(types, column.type) for column in facts.schema}
+    types = load_arrow(FRAME).types
+    kinds = kinds_of_columns(types, facts.schema)
     coded = categorical_columns(types, facts.schema)
     return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample, categorical=coded)
-
-
-@dataclass(frozen=True)
-class _Slices:
-    table: Any
-    step: int
-
-    def __call__(self, group: int) -> Any:
-        # A table is sliced without a copy.
-        return self.table.slice(group * self.step, self.step)
-
-
-@dataclass(frozen=True)
-class _Computed:
-    compute: Callable[[int], Any]
-    schema: Any
-    path: str
-
-    def __call__(self, group: int) -> Any:
-        table = arrow_table(self.compute(group), self.path, {})
-        try:
-            # Chunks may infer other types than the schema of all.
-            return table.cast(self.schema)
-        except (_pyarrow(self.path).ArrowException, ValueError) as error:
-            raise BadInputError(f"{self.path}, chunk {group}: {' '.join(str(error).split())}") from None
 
 
 def _checksum(table: Any) -> int:
     """Return the CRC of a table's content."""
     sink = _Checksum()
     # Streamed through the checksum: no copy of the data is made.
-    with _pyarrow("").ipc.new_stream(_pyarrow("").PythonFile(sink, "w"), table.schema) as stream:
+    with load_arrow(FRAME).ipc.new_stream(load_arrow(FRAME).PythonFile(sink, "w"), table.schema) as stream:
         stream.write_table(table)
     return sink.crc
 
@@ -277,5 +257,5 @@ class _Checksum:
 
 def column_kinds(batch: Any) -> dict[str, str]:
     """Return the kind of each column of a record batch, as `ParquetHead` has it."""
-    types = _pyarrow("").types
-    return {column.name: kind_of_column(types, column.type) for column in batch.schema}
+    types = load_arrow(FRAME).types
+    return kinds_of_columns(types, batch.schema)

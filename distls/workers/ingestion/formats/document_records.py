@@ -6,40 +6,37 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
-from distls.workers.ingestion.formats.table_columns import COMMON, Dialect
+from distls.workers.ingestion.formats.table_columns import COMMON, Dialect, Words
 from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.messages import UNLABELLED, quoted
 from distls.workers.ingestion.records.pack_records import pack_sparse
-from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import Reader, SourceItem
+from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
 
 MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
-
+CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
+CHUNK_ROWS = 2**16
+ItemT = TypeVar("ItemT", bound=SourceItem)
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
-class Hashing:
-    """Parameters of scikit-learn's HashingVectorizer, without a norm."""
+class Hashing(Words, frozen=True, kw_only=True):
+    """How words are hashed, and into how many columns."""
 
     n_features: int = 2**18
-    ngrams: tuple[int, int] = (1, 1)  # shortest and longest run of words, or of characters
-    analyzer: str = "word"  # word | char | char_wb
-    lowercase: bool = True
-    alternate_sign: bool = False  # hash collisions cancel out on average
-    binary: bool = False  # ones instead of counts
 
     def vectorizer(self) -> HashingVectorizer:
         """Return scikit-learn's transformer."""
@@ -107,6 +104,10 @@ def _check_names(pairs: list[tuple[str, Any]]) -> None:
         )
 
 
+# The 0-based line (row) of a document, and the document, or why it cannot be read.
+Found = tuple[int, Document | Refused]
+
+
 class DocumentPacker:
     """Makes record batches of documents."""
 
@@ -152,6 +153,33 @@ class DocumentPacker:
     def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, NDArray[Any]]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
         return hashed_texts(self._vectorizer, [document.text for document in documents], dtype)
+
+
+@dataclass(frozen=True)
+class DocumentReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
+    """Reads documents one after another; those that are staged are read again, since their places are not known."""
+
+    # 0-based line (row) of each document, or why it cannot be read; the offset of the progress counts them
+    documents: Callable[[ItemT, DocumentReadOptions], Iterator[Found]]
+
+    def batches(self, item: ItemT, run: ReadRun[DocumentReadOptions]) -> Iterator[RecordBatch]:
+        """Yield the item's documents from ``run.progress`` on."""
+        progress, packer = run.progress, DocumentPacker(run.options, run.n_extra)
+        found: list[tuple[int, Document]] = []
+        size = 0
+        for line, document in itertools.islice(self.documents(item, run.options), progress.offset, None):
+            progress.offset, progress.lines = progress.offset + 1, line + 1
+            if isinstance(document, Refused):
+                progress.skip(line, str(document))
+                continue
+            found.append((line, document))
+            size += len(document.text)
+            # By characters and by rows: many short documents have as many records.
+            if size >= CHUNK_CHARACTERS or len(found) >= CHUNK_ROWS:
+                yield packer.batch(found)
+                found, size = [], 0
+        if found:
+            yield packer.batch(found)
 
 
 def hashed_texts(

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.arrays import as_targets, row_ranges
-from distls.workers.ingestion.records.label_sets import LabelSets
+from distls.workers.ingestion.records.labels import LabelSets
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
-from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RowBlock
 
 
 @dataclass(frozen=True)

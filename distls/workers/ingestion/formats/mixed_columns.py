@@ -13,12 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.records.messages import NO_NUMBER, number_rule, quoted
-from distls.workers.ingestion.records.row_block import Csr
+from distls.workers.ingestion.records.record_batch import Csr
 
 Fault = Callable[[int, str], None]  # (row, rule that its value breaks)
 
@@ -322,16 +323,14 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
 def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
     """Return the hashed words of documents; one that is missing has none."""
     # counts of words are small whole numbers, of which float32 keeps all
-    found = hashed_texts(_vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
+    found = hashed_texts(vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
     return found[0], found[1], found[2]
 
 
 @functools.lru_cache(maxsize=16)
-def _vectorizer(feature: Feature) -> Any:
-    words = feature.words or Words()
-    return Hashing(
-        feature.width, words.ngrams, words.analyzer, words.lowercase, words.alternate_sign, words.binary
-    ).vectorizer()
+def vectorizer(feature: Feature) -> Any:
+    """Return scikit-learn's transformer of a column of documents."""
+    return Hashing(n_features=feature.width, **structs.asdict(feature.words or Words())).vectorizer()
 
 
 def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:

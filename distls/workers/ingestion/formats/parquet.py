@@ -46,8 +46,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounded
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_LABEL, quoted
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.records.row_block import Csr, RowBlock
+from distls.workers.ingestion.records.record_batch import Csr, Progress, RowBlock
 
 _LARGEST_BATCH = 2**17
 _LOOKED_AT = 64  # decimal numbers of a batch that show whether float64 keeps those of their column

@@ -11,7 +11,7 @@ from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import TableOptions, check_count
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import quoted
-from distls.workers.ingestion.records.row_block import FileRows
+from distls.workers.ingestion.records.record_batch import FileRows
 
 SAMPLED = 500  # rows that show the kinds of columns
 
@@ -65,17 +65,15 @@ class FrameSource(SourceFile):
         return io.BytesIO(b"PAR1")
 
 
-def load_arrow(path: str) -> Any:
-    """Return pyarrow with what reads Parquet; `path` is named where it is missing."""
+def load_arrow(path: str, what: str = "parquet files") -> Any:
+    """Return pyarrow with what reads Parquet; where it is missing, `path` is named, and `what` is read with it."""
     # pyarrow is optional, and loaded only where there is a Parquet file
     try:
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
-        raise BadInputError(
-            f"{path}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
-        ) from None
+        raise BadInputError(f"{path}: {what} are read with pyarrow; pip install 'distls[parquet]'") from None
     return pyarrow
 
 
@@ -117,7 +115,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     with damage_described(file.path), _open(file) as source:
         check_count(source.metadata.num_columns, file.path)
         schema, meta = source.schema_arrow, source.metadata
-        kinds = {column.name: kind_of_column(types, column.type) for column in schema}
+        kinds = kinds_of_columns(types, schema)
         # A dictionary of names would drop one of the columns.
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
@@ -198,6 +196,11 @@ def kind_of_column(types: Any, found: Any) -> str:
         return "text"
     listed = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
     return "list" if listed and _is_number(types, found.value_type) else str(found)
+
+
+def kinds_of_columns(types: Any, schema: Any) -> dict[str, str]:
+    """Return the kind of each column of an Arrow schema."""
+    return {column.name: kind_of_column(types, column.type) for column in schema}
 
 
 def _is_number(types: Any, found: Any) -> bool:

@@ -6,13 +6,12 @@ seconds to compile, so that small files are left to them too.
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import DelimitedParser
 from distls.workers.ingestion.formats.mixed_columns import date_parts
@@ -23,10 +22,9 @@ from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.byte_kernels import Seen
 from distls.workers.ingestion.parsing.csv_field_kernels import KIND, NA, Kind, State
 from distls.workers.ingestion.parsing.row_cuts import Lines
-from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator
-from distls.workers.ingestion.records.line_ids import BlockLines, fields_of
-from distls.workers.ingestion.records.reader import BlockReader, ReadRun
-from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
+from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem
+from distls.workers.ingestion.records.reader import BlockLines, BlockReader, fields_of
+from distls.workers.ingestion.records.record_batch import Progress, ReadRun, RecordBatch
 
 _SMALL = 4 * 2**20  # bytes
 _FEW_DATES, _REPEATS = 4096, 16  # an item may have so many dates, and one more for so many rows
@@ -68,18 +66,20 @@ def _has_kept_blanks(lines: Lines) -> bool:
         return True
 
 
+class _UpToRefusal(Progress):
+    """Counts up to the first refused row, which batches of Arrow are to read."""
+
+    def skip(self, line: int, reason: str) -> None:
+        """Raise BadInputError."""
+        raise BadInputError(reason)
+
+
 class _DateParser(DelimitedParser):
     """Parses numbers, categories and dates, each of which is read once."""
 
-    def __init__(
-        self,
-        options: TableOptions,
-        n_extra: int,
-        progress: Progress,
-        locate: Callable[[int], str],
-        pool: BufferPool,
-    ) -> None:
-        super().__init__(options, n_extra, progress, locate, pool)
+    def __init__(self, run: ReadRun[TableOptions]) -> None:
+        super().__init__(run)
+        options = run.options
         self._n_dates = self._at = 0
         self._features = {options.columns.index(f.name): f for f in options.features if f.kind == "date"}
         for column, feature in self._features.items():
@@ -99,7 +99,7 @@ class _DateParser(DelimitedParser):
 
     def take_counts(self) -> Progress:
         """Return what was counted since the last call."""
-        counts, self.progress = self.progress, Progress()
+        counts, self.progress = self.progress, _UpToRefusal()
         return counts
 
     def _add_date(self, parts: tuple[float, ...]) -> int:
@@ -169,11 +169,12 @@ def _kernel_batches(
     item: TextItem, run: ReadRun[TableOptions]
 ) -> Iterator[tuple[RecordBatch | None, Progress]]:
     """Yield the records of plain text, and what was counted in them, up to a refused row; None at the end."""
-    options, locate = replace(item.own(run.options), skip_errors=False), line_locator(item)
+    options = item.own(run.options)
     parser, ahead, at_end = None, 0, False
     for line, block in plain_blocks(item, run.options):
         if parser is None:
-            parser, ahead = _DateParser(options, run.n_extra, Progress(lines=line), locate, run.pool), line
+            own = replace(run, options=options, progress=_UpToRefusal(lines=line))
+            parser, ahead = _DateParser(own), line
         # a line of blanks, which the kernel passes over, is a row of too few fields
         at_end = block is None and line == ahead + parser.n_rows
         if block is None or line != ahead + parser.n_rows:
@@ -186,8 +187,8 @@ def _kernel_batches(
                 if int(batch.row_line[-1]) - ahead + 1 != len(batch.row_line):
                     return
                 ahead += len(batch.row_line)
-                yield _with_ids(batch, block, line, options, locate), parser.take_counts()
-                known = 0, Progress()
+                yield _with_ids(batch, block, line, options), parser.take_counts()
+                known = 0, _UpToRefusal()
             is_read = parser.state[State.LINE] == ahead + parser.n_rows
         if not is_read:
             parser.go_back(*known)
@@ -198,14 +199,12 @@ def _kernel_batches(
         yield None, parser.take_counts()
 
 
-def _with_ids(
-    batch: RecordBatch, block: TextBlock, line: int, options: TableOptions, locate: Callable[[int], str]
-) -> RecordBatch:
+def _with_ids(batch: RecordBatch, block: TextBlock, line: int, options: TableOptions) -> RecordBatch:
     """Return a batch with the ids of its rows, if they have some; `line` is the block's first."""
     if not options.id_column:
         return batch
     fields = fields_of(options.dialect.separator, options.columns.index(options.id_column))
-    return replace(batch, ids=BlockLines(block, line).ids(batch.row_line, fields, locate))
+    return replace(batch, ids=BlockLines(block, line).ids(batch.row_line, fields))
 
 
 TABLE_READER = TableReader(parquet_blocks)

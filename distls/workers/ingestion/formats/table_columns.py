@@ -101,13 +101,13 @@ DATE_PARTS = ("days", "year sin", "year cos", "week sin", "week cos", "day sin",
 
 
 class Words(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the documents of a column are hashed, as scikit-learn's HashingVectorizer does it."""
+    """How the words of documents are hashed, as scikit-learn's HashingVectorizer does it."""
 
-    ngrams: tuple[Annotated[int, msgspec.Meta(ge=1, le=2**16)], int] = (1, 1)
+    ngrams: tuple[Annotated[int, msgspec.Meta(ge=1, le=2**16)], int] = (1, 1)  # shortest and longest run
     analyzer: Literal["word", "char", "char_wb"] = "word"
     lowercase: bool = True
-    alternate_sign: bool = False
-    binary: bool = False
+    alternate_sign: bool = False  # hash collisions cancel out on average
+    binary: bool = False  # ones instead of counts
 
 
 class Feature(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,13 +11,13 @@ import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import Refused, check_fields
-from distls.workers.ingestion.formats.document_tables import csv_rows, short_lines
+from distls.workers.ingestion.formats.documents import csv_rows, named_fields, short_lines
 from distls.workers.ingestion.formats.parquet_files import (
     SAMPLED,
     ParquetHead,
     ParquetItem,
     first_values,
-    kind_of_column,
+    kinds_of_columns,
     load_arrow,
     parquet_batches,
 )
@@ -27,7 +27,7 @@ from distls.workers.ingestion.parsing.array_types import Ints
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
-from distls.workers.ingestion.records.messages import ENCODED, quoted
+from distls.workers.ingestion.records.messages import quoted
 
 # Of text, whose fields are objects of Python: in a batch, the size of each without its text.
 _CHUNK_ROWS, _CHUNK_BYTES, _OBJECT_BYTES = 2**14, 16 * 2**20, 64
@@ -115,22 +115,12 @@ def arrow_values(values: list[Any], arrow: Any) -> Any:
 def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], done: int) -> Iterator[_Record]:
     """Yield the records behind the line `done`."""
     place = {name: options.columns.index(name) for name in names}
-    # blanks around a value are no part of it; in documents they may count, as characters
     documents = {feature.name for feature in options.features if feature.kind == "text"}
     for line, row in csv_rows(item, options.dialect, len(options.columns)):
         if line <= done:
             continue
-        if isinstance(row, Refused):
-            yield line, row, _OBJECT_BYTES
-            continue
-        size = sum(map(len, row)) + _OBJECT_BYTES * len(row)
-        fields = {name: row[c] if name in documents else row[c].strip() for name, c in place.items()}
-        wrong = next((name for name, text in fields.items() if not is_encodable(text)), None)
-        if wrong is not None:
-            shown = quoted(fields[wrong].encode("utf-8", "surrogateescape"))
-            yield line, Refused(f'column "{wrong}": {shown} is not UTF-8; {ENCODED}'), size
-        else:
-            yield line, fields, size
+        size = 0 if isinstance(row, Refused) else sum(map(len, row)) + _OBJECT_BYTES * len(row)
+        yield line, named_fields(row, place, documents), size
 
 
 # -- JSON lines ------------------------------------------------------------------------------------------
@@ -218,7 +208,7 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     empty = written.union(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
-    kinds = {column.name: kind_of_column(arrow.types, column.type) for column in table.schema}
+    kinds = kinds_of_columns(arrow.types, table.schema)
     # of lists of numbers, all of which are as long as the first that is there
     lengths = {
         name: next((len(r[name]) for r in records if r.get(name)), 0)

@@ -6,6 +6,7 @@ columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numb
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,11 +16,18 @@ from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
-from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
-from distls.workers.ingestion.records.line_ids import LineIds, tag_of
+from distls.workers.ingestion.parsing.vw_token_kernels import (
+    ROW_SIZE,
+    VW_STATE_SIZE,
+    Code,
+    Line,
+    Rules,
+    VwState,
+    hash_name,
+)
 from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
-from distls.workers.ingestion.records.reader import TextReader
-from distls.workers.ingestion.records.record_batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import LineIds, TextReader, tag_of
+from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
 
 _TOKEN = re.compile(rb"\|?[^\s|]*")
 _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or another number"
@@ -55,76 +63,64 @@ def only_namespace(text: bytes) -> bytes | None:
 
 
 class VwParser(SvmlightParser):
-    """Parses the blocks of one item; built as `SvmlightParser` is, with `VwReadOptions`."""
+    """Parses Vowpal Wabbit text, of `VwReadOptions`."""
 
-    options: VwReadOptions
-    state_size = VW_STATE_SIZE
+    totals: ClassVar[dict[int, str]] = {
+        **SvmlightParser.totals,
+        VwState.TAGS: "tags",
+        VwState.BASES: "bases",
+    }
 
-    def _allocate(self, n_words: int) -> None:
-        super()._allocate(n_words)
-        self._keys = self._pool.take("keys", 4 * n_words).view(np.uint64)
-        self._values = self._pool.take("values", 4 * n_words).view(np.float64)
+    def __init__(self, run: ReadRun[VwReadOptions]) -> None:
+        super().__init__(run, VW_STATE_SIZE)
+        options = run.options
+        namespace = -1 if options.hash_bits is not None else name_hash(options.namespace)
+        self._rules = Rules(options.mode, options.mask, namespace, run.n_extra)
+        slow, known = np.zeros((4096, 2), dtype=np.int64), np.zeros(4096)
+        self._line = Line(np.zeros(ROW_SIZE, dtype=np.int64), *self._features(), slow, known)
 
-    def _restore(self) -> None:
-        super()._restore()
-        self._state[VwState.TAGS], self._state[VwState.BASES] = self.progress.tags, self.progress.bases
-        self._known = np.zeros(len(self._slow))
-        self._namespace = -1 if self.options.hash_bits is not None else name_hash(self.options.namespace)
+    def _features(self) -> tuple[Any, Any]:
+        n_words = len(self.records.words)
+        return (
+            self.pool.take("keys", 4 * n_words).view(np.uint64),
+            self.pool.take("values", 4 * n_words).view(np.float64),
+        )
+
+    def _enlarge(self) -> None:
+        super()._enlarge()
+        keys, values = self._features()
+        self._line = self._line._replace(keys=keys, values=values)
 
     def _run_kernel(self, block: TextBlock) -> int:
         # a line is parsed again once its undecided numbers are known
         while (code := self._parse(block)) == Code.SLOW_FULL:
             self._convert(block.text)
-        self._state[State.SLOW] = 0
+        self.state[State.SLOW] = 0
         return code
 
     def _parse(self, block: TextBlock) -> int:
-        words = self._words
-        return parse_vw_lines(
-            block.text,
-            block.size,
-            self.options.mode,
-            self.options.mask,
-            self._namespace,
-            self.n_extra,
-            words,
-            words.view(np.float32),
-            self._row_at,
-            self._row_line,
-            self._weights,
-            self._keys,
-            self._values,
-            self._slow,
-            self._known,
-            self._state,
-        )
+        return parse_vw_lines(block.text, block.size, self._rules, self.records, self._line, self.state)
 
     def _convert(self, text: Bytes) -> None:
         """Let Python's float convert the numbers of a line that the kernel could not decide on."""
-        n = int(self._state[State.SLOW])
-        if n > len(self._slow):
-            self._slow = np.zeros((2 * n, 2), dtype=np.int64)
+        n, line = int(self.state[State.SLOW]), self._line
+        if n > len(line.slow):
+            self._line = line._replace(slow=np.zeros((2 * n, 2), dtype=np.int64), known=np.zeros(2 * n))
             return
-        self._known = np.zeros(len(self._slow))
-        self._known[:n] = [float(text[start:end].tobytes()) for start, end in self._slow[:n, :2].tolist()]
-        self._state[VwState.KNOWN] = n
-
-    def _note(self, offset: int) -> None:
-        super()._note(offset)
-        self.progress.tags = int(self._state[VwState.TAGS])
-        self.progress.bases = int(self._state[VwState.BASES])
+        line.known[:n] = [float(text[start:end].tobytes()) for start, end in line.slow[:n].tolist()]
+        self.state[VwState.KNOWN] = n
 
     def _take_batch(self) -> RecordBatch:
         # before super() resets the number of rows
-        weights = self._weights[: int(self._state[State.ROWS])]
+        weights = self.records.row_weight[: int(self.state[State.ROWS])]
         batch = super()._take_batch()
         self.progress.weighted |= bool(np.any(weights != 1))
         return replace(batch, weights=weights)
 
     def _reason(self, code: int, text: Bytes, position: int) -> str:
         found = _TOKEN.match(text[position : position + 4096].tobytes())
-        self._state[VwState.KNOWN] = 0
-        last = int(self._state[State.LAST_INDEX])
+        self.state[VwState.KNOWN] = 0
+        last = int(self.state[State.LAST_INDEX])
         return explain(Code(code), found.group() if found else b"", last, self.options)
 
 

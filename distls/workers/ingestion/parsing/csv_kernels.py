@@ -8,10 +8,9 @@ answers. Text is followed by `PADDING` newlines.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     CODED,
     COMMA,
@@ -36,7 +35,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
 from distls.workers.ingestion.parsing.date_kernels import store_date, store_time
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
-from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.record_kernels import Records, store_pair
 from distls.workers.ingestion.parsing.rounding_kernels import (
     EXACT,
     Rounding,
@@ -55,16 +54,6 @@ class Slots(NamedTuple):
     values: Doubles
     rounding: Rounding  # of the feature columns
     dates: Doubles  # of each its number of features, then these
-
-
-class Records(NamedTuple):
-    """Buffers for the records of rows."""
-
-    words: UInts  # shape (n_words,)
-    floats: Singles  # shape (n_words,), the same memory
-    row_at: Ints
-    row_line: NDArray[np.int32]
-    row_weight: Singles
 
 
 _EVERY = 16

@@ -11,7 +11,7 @@ weight (float32) and the ranks that a split needs, where there are any.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,18 @@ from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import read_double, write_double
 from distls.workers.linear_algebra.prefetch import prefetch_element
+
+
+class Records(NamedTuple):
+    """Buffers for the records of rows, one after another."""
+
+    words: UInts  # shape (n_words,)
+    floats: Singles  # shape (n_words,), the same memory
+    # shape (at least n_words // 2,) each: the record's first word, 0-based line, weight
+    row_at: Ints
+    row_line: NDArray[np.int32]
+    row_weight: Singles
+
 
 _ROWS_AHEAD = 16  # rows between prefetch and use: shuffled ones are anywhere
 _LINE = 16  # words of a cache line

@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints, Singles, UInts
@@ -20,7 +19,7 @@ from distls.workers.ingestion.parsing.number_kernels import (
     parse_short_value,
     scan_number,
 )
-from distls.workers.ingestion.parsing.record_kernels import is_repeated, store_pair
+from distls.workers.ingestion.parsing.record_kernels import Records, is_repeated, store_pair
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, KEPT, is_inexact, is_merged
 
 PADDING = 24
@@ -283,30 +282,18 @@ def _finish_row(state: Ints, row: Ints) -> None:
 
 @kernel
 def parse_lines(
-    text: Bytes,
-    stop: int,
-    mode: int,
-    n_extra: int,
-    words: UInts,
-    floats: Singles,
-    row_at: Ints,
-    row_line: NDArray[np.int32],
-    row_weight: Singles,
-    slow: Ints,
-    state: Ints,
+    text: Bytes, stop: int, mode: int, n_extra: int, records: Records, slow: Ints, state: Ints
 ) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    words, floats : one buffer of shape (n_words,) seen as both; records are written one after another
-    row_at, row_line, row_weight : shape (at least len(words) // 2,), each record's first word, 0-based line, weight
     slow : shape (any, 3): start and end in the text and target word of tokens left to Python; a negative target
         t is the label at word -t - 1
     state : shape (State.SIZE,); on an error POSITION is the offending token and nothing of its line is kept
     """
-    p = state[State.POSITION]
+    p, words, floats = state[State.POSITION], records.words, records.floats
     row = np.zeros(8, dtype=np.int64)
     row[_ROUNDED], row[_ROUNDED_VALUE] = state[State.ROUNDED], state[State.ROUNDED_VALUE]
     while p < stop:
@@ -335,7 +322,8 @@ def parse_lines(
                 return code
             words[at], words[at + 1] = row[_NNZ], row[_N_LABELS]
             n_rows = state[State.ROWS]
-            row_at[n_rows], row_line[n_rows], row_weight[n_rows] = at, state[State.LINE], weight
+            records.row_at[n_rows], records.row_line[n_rows] = at, state[State.LINE]
+            records.row_weight[n_rows] = weight
             state[State.WORDS] = end
             _finish_row(state, row)
         p = line_end(text, p) + 1

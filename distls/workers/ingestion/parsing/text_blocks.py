@@ -60,7 +60,10 @@ class SourceFile:
         """Open the decompressed bytes, as UTF-8 if they are text of a known encoding."""
         self.check()
         packed = self._unpacked()
-        return cast(IO[bytes], _Recoded(packed, self.encoding)) if self.encoding else packed
+        if not self.encoding:
+            return packed
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        return cast(IO[bytes], _Converted(packed, lambda raw, last: decoder.decode(raw, last).encode()))
 
     def _unpacked(self) -> IO[bytes]:
         if self.compression == "gzip":
@@ -71,9 +74,10 @@ class SourceFile:
             return lzma.open(self.path, "rb")
         if self.compression == "zstd":
             return _open_zstd(self.path)
+        plain = cast(IO[bytes], io.FileIO(self.path))
         if self.compression == "mac":
-            return cast(IO[bytes], _MacText(self.path))
-        return open(self.path, "rb", buffering=0)
+            return cast(IO[bytes], _Converted(plain, lambda raw, _: raw.replace(b"\r", b"\n")))
+        return plain
 
 
 def _open_zstd(path: str) -> IO[bytes]:
@@ -86,32 +90,12 @@ def _open_zstd(path: str) -> IO[bytes]:
     return cast(IO[bytes], CompressedInputStream(path, "zstd"))
 
 
-class _MacText(io.RawIOBase):
-    """The text of a file whose lines end with a carriage return, with newlines in their place."""
+class _Converted(io.RawIOBase):
+    """The text of a file, made UTF-8 with newlines by a function of some bytes and whether they are the last."""
 
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int:
-        n = self._file.readinto(into) or 0
-        text = np.frombuffer(into, dtype=np.uint8, count=n)
-        text[text == ord("\r")] = ord("\n")
-        return n
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-class _Recoded(io.RawIOBase):
-    """The text of a file in another encoding, as UTF-8."""
-
-    def __init__(self, file: IO[bytes], encoding: str) -> None:
+    def __init__(self, file: IO[bytes], convert: Callable[[bytes, bool], bytes]) -> None:
         self._file = file
-        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._convert = convert
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
@@ -120,19 +104,19 @@ class _Recoded(io.RawIOBase):
     def readinto(self, into: Any) -> int:
         n = 0
         # full, or at the end of the file: short reads mean that
-        while n < len(into) and (self._ready or self._decode()):
+        while n < len(into) and (self._ready or self._read_on()):
             part = self._ready[: len(into) - n]
             into[n : n + len(part)] = part
             n, self._ready = n + len(part), self._ready[len(part) :]
         return n
 
-    def _decode(self) -> bool:
-        """Decode some more bytes; return whether there is text."""
+    def _read_on(self) -> bool:
+        """Convert some more bytes; return whether there is text."""
         while raw := self._file.read(2**20):
-            if text := self._decoder.decode(raw):
-                self._ready = memoryview(text.encode())
+            if text := self._convert(raw, False):
+                self._ready = memoryview(text)
                 return True
-        self._decoder.decode(b"", final=True)  # cut short within a character
+        self._convert(b"", True)  # raises if it is cut short within a character
         return False
 
     def close(self) -> None:
@@ -198,8 +182,9 @@ class TextBlock:
     starts_file: bool = False  # the first line is the file's
 
 
-def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
-    """Return the start of the first line at or after `offset` (`size` if there is none)."""
+def _line_start(file: IO[bytes], offset: int, source: SourceFile) -> int:
+    """Return the start of the first line of a plain file at or after `offset`, its size if there is none."""
+    size = source.size
     if offset == 0 or offset >= size:
         return min(offset, size)
     position = offset - 1
@@ -213,23 +198,13 @@ def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
         if not chunk or position - offset > MAX_LINE:
             break
     if position < size:
-        raise line_too_long(path, lines_before(path, offset) + 1)
+        raise line_too_long(source.path, line_starts(source, [offset])[0])
     return size
 
 
 def line_too_long(path: str, line: int) -> BadInputError:
     """Return what is raised for a line that nobody can hold."""
     return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
-
-
-def lines_before(path: str, offset: int) -> int:
-    """Count the lines of a plain file that end before byte `offset`."""
-    n_lines, left = 0, offset
-    with open(path, "rb", buffering=0) as file:
-        while left > 0 and (chunk := file.read(min(left, 2**22))):
-            n_lines += chunk.count(b"\n")
-            left -= len(chunk)
-    return n_lines
 
 
 def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
@@ -245,24 +220,13 @@ def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
     return counts
 
 
-def starts_line(path: str, offset: int) -> bool:
-    """Return whether a line starts at byte `offset` of a plain file."""
-    with open(path, "rb", buffering=0) as file:
-        file.seek(max(offset - 1, 0))
-        return offset == 0 or file.read(1) == b"\n"
-
-
 def line_locator(item: TextItem) -> Callable[[int], str]:
     """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
-    plain = item.file.is_plain and item.before is None
 
     def locate(line: int) -> str:
-        if item.before is not None:
-            return item.where(line)
-        before = lines_before(item.file.path, item.start) if plain else 0
+        counted = item.before is None and item.file.is_plain
         # a range that starts inside a line begins with the next one
-        inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)
-        return f"{item.file.path}:{before + inside + line + 1}"
+        return item.where(line, line_starts(item.file, [item.start])[0] if counted else 0)
 
     return locate
 
@@ -283,8 +247,8 @@ def text_blocks(
                 yield replace(block, starts_file=skip == 0)
                 skip += block.size
             return
-        start = _line_start(file, item.start, item.file.size, path) + skip
-        size = _line_start(file, item.stop, item.file.size, path) - start
+        start = _line_start(file, item.start, item.file) + skip
+        size = _line_start(file, item.stop, item.file) - start
         if size > 0:
             file.seek(start)
             buffer = pool.take("text", size + PADDING)

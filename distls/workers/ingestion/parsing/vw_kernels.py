@@ -12,37 +12,27 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, Singles, UInts
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
-from distls.workers.ingestion.parsing.record_kernels import store_pair
+from distls.workers.ingestion.parsing.record_kernels import Records, store_pair
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State, line_end, note_indices
-from distls.workers.ingestion.parsing.vw_token_kernels import Code, VwState
+from distls.workers.ingestion.parsing.vw_token_kernels import Code, Line, Rules, VwState
 
 
 @helper
 def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls in it cost a quarter of the speed)
-    text: Bytes,
-    p: int,
-    mode: int,
-    mask: int,
-    namespace: int,
-    room: int,
-    keys: NDArray[np.uint64],
-    values: Doubles,
-    row: Ints,
-    slow: Ints,
-    known: Doubles,
+    text: Bytes, p: int, rules: Rules, room: int, line: Line
 ) -> Any:
     """List the features of the line from `p` on; return (code, position, features, whether indices increase)."""
-    wide, plain = mode & Mode.FLOAT64, mask < 0
+    wide, mask, plain = rules.mode & Mode.FLOAT64, rules.mask, rules.mask < 0
     code, n, last, in_order = Code.DONE, 0, -1, True
     seed, scale, n_nameless = 0, 1.0, 0
     token = p
     while True:
         token = p = tokens.skip_blanks(text, p)
         if text[p] == tokens.BAR:
-            code, p, seed, scale = tokens.parse_namespace(text, p, namespace, row, slow, known)
+            code, p, seed, scale = tokens.parse_namespace(text, p, rules.namespace, line)
             n_nameless = 0
             if code != Code.DONE:
                 break
@@ -63,11 +53,13 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
         if value_at >= 0 and code == Code.DONE:
             p, value = parse_short_value(text, value_at)
             if p < 0:
-                code, p, value = tokens.parse_long_value(text, value_at, row, slow, known)
+                code, p, value = tokens.parse_long_value(text, value_at, line)
             elif not tokens.ends_token(text[p]):
                 code = Code.VALUE
             if abs(value) > KEPT and code == Code.DONE:
-                tokens.note_rounded(text, value_at, p, value, wide, index if plain else index & mask, row)
+                tokens.note_rounded(
+                    text, value_at, p, value, wide, index if plain else index & mask, line.row
+                )
         value *= scale
         if code == Code.DONE and tokens.overflows(value, wide):
             code = Code.OVERFLOW
@@ -78,8 +70,8 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
         in_order = in_order and index > last
         last = index
         # sorting by (index, position in the row) keeps equal indices in source order
-        keys[n] = np.uint64(index) << np.uint64(32) | np.uint64(n)
-        values[n] = value
+        line.keys[n] = np.uint64(index) << np.uint64(32) | np.uint64(n)
+        line.values[n] = value
         n += 1
     return code, token, n, in_order
 
@@ -95,18 +87,9 @@ def _index_of(key: np.uint64) -> int:
 
 
 @helper
-def _store_features(
-    words: UInts,
-    floats: Singles,
-    at: int,
-    keys: NDArray[np.uint64],
-    values: Doubles,
-    n: int,
-    wide: int,
-    row: Ints,
-) -> Any:
+def _store_features(records: Records, at: int, n: int, wide: int, line: Line) -> Any:
     """Write sorted features at word `at`, equal indices summed in source order; return (code, next word)."""
-    k = 0
+    k, keys, values, row = 0, line.keys, line.values, line.row
     while k < n:
         index = _index_of(keys[k])
         value = values[np.int64(keys[k] & tokens.LOW)]
@@ -117,7 +100,7 @@ def _store_features(
         if tokens.overflows(value, wide):
             row[tokens.ROW_LAST] = index
             return Code.SUM, at
-        at = store_pair(words, floats, at, index, value, wide)
+        at = store_pair(records.words, records.floats, at, index, value, wide)
     row[tokens.ROW_FIRST] = _index_of(keys[0]) if n else -1
     row[tokens.ROW_LAST] = _index_of(keys[n - 1]) if n else -1
     return Code.DONE, at
@@ -142,37 +125,22 @@ def _finish_row(state: Ints, row: Ints) -> None:
 
 
 @helper
-def _parse_line(
-    text: Bytes,
-    p: int,
-    mode: int,
-    mask: int,
-    namespace: int,
-    labels_at: int,
-    words: UInts,
-    floats: Singles,
-    keys: NDArray[np.uint64],
-    values: Doubles,
-    row: Ints,
-    slow: Ints,
-    known: Doubles,
-) -> Any:
+def _parse_line(text: Bytes, p: int, rules: Rules, labels_at: int, records: Records, line: Line) -> Any:
     """Write labels and features from word `labels_at` on; return (code, position, next word, importance)."""
+    words, mode, row = records.words, rules.mode, line.row
     if labels_at > len(words):
         return Code.FULL, p, 0, 1.0
     stride = 3 if mode & Mode.FLOAT64 else 2
-    code, p, weight = tokens.parse_head(text, p, mode, words, labels_at, row, slow, known)
+    code, p, weight = tokens.parse_head(text, p, mode, words, labels_at, line)
     at = labels_at + 2 * row[tokens.ROW_LABELS]
     if code == Code.DONE:
         room = max(len(words) - at, 0) // stride
-        code, p, n, in_order = _parse_features(
-            text, p, mode, mask, namespace, room, keys, values, row, slow, known
-        )
+        code, p, n, in_order = _parse_features(text, p, rules, room, line)
         if code == Code.DONE:
             if not in_order:
-                _sort(keys[:n])
+                _sort(line.keys[:n])
             start = at
-            code, at = _store_features(words, floats, at, keys, values, n, mode & Mode.FLOAT64, row)
+            code, at = _store_features(records, at, n, mode & Mode.FLOAT64, line)
             row[tokens.ROW_NNZ] = (at - start) // stride
     # any other error may come from a number that Python has yet to convert
     if code != Code.FULL and row[tokens.ROW_UNSURE] > row[tokens.ROW_KNOWN]:
@@ -181,35 +149,15 @@ def _parse_line(
 
 
 @kernel
-def parse_vw_lines(
-    text: Bytes,
-    stop: int,
-    mode: int,
-    mask: int,
-    namespace: int,
-    n_extra: int,
-    words: UInts,
-    floats: Singles,
-    row_at: Ints,
-    row_line: NDArray[np.int32],
-    row_weight: Singles,
-    keys: NDArray[np.uint64],
-    values: Doubles,
-    slow: Ints,
-    known: Doubles,
-    state: Ints,
-) -> int:
+def parse_vw_lines(text: Bytes, stop: int, rules: Rules, records: Records, line: Line, state: Ints) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    slow : shape (any, 2), start and end in the text of the state[SLOW] numbers of a line that Python must convert
-    known : shape (len(slow),), the values of the first state[KNOWN] of them when the line is parsed again
     state : shape (VW_STATE_SIZE,); on an error POSITION is the offending token and nothing of its line is kept
     """
-    p = state[State.POSITION]
-    row = np.zeros(tokens.ROW_SIZE, dtype=np.int64)
+    p, words, row = state[State.POSITION], records.words, line.row
     while p < stop:
         line_start = p
         p = tokens.skip_blanks(text, tokens.skip_mark(text, p))
@@ -217,17 +165,16 @@ def parse_vw_lines(
             row[:] = 0
             row[tokens.ROW_KNOWN] = state[VwState.KNOWN]
             at, n_rows = state[State.WORDS], state[State.ROWS]
-            labels_at = at + 2 + n_extra
-            code, p, end, weight = _parse_line(
-                text, p, mode, mask, namespace, labels_at, words, floats, keys, values, row, slow, known
-            )
+            labels_at = at + 2 + rules.n_extra
+            code, p, end, weight = _parse_line(text, p, rules, labels_at, records, line)
             if code != Code.DONE:
                 again = code == Code.SLOW_FULL or code == Code.FULL or code == Code.SUM
                 state[State.POSITION] = line_start if again else p
                 state[State.LAST_INDEX], state[State.SLOW] = row[tokens.ROW_LAST], row[tokens.ROW_UNSURE]
                 return code
             words[at], words[at + 1] = row[tokens.ROW_NNZ], row[tokens.ROW_LABELS]
-            row_at[n_rows], row_line[n_rows], row_weight[n_rows] = at, state[State.LINE], weight
+            records.row_at[n_rows], records.row_line[n_rows] = at, state[State.LINE]
+            records.row_weight[n_rows] = weight
             state[State.WORDS] = end
             state[VwState.KNOWN] = 0
             _finish_row(state, row)

@@ -2,9 +2,10 @@
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
@@ -57,6 +58,28 @@ VW_STATE_SIZE = int(State.SIZE) + 3
 # Entries of the scratch array of a row.
 ROW_NNZ, ROW_FIRST, ROW_LAST, ROW_UNSURE, ROW_KNOWN, ROW_LABELS, ROW_TAG, ROW_BASE = range(8)
 ROW_ROUNDED, ROW_ROUNDED_VALUE, ROW_SIZE = range(8, 11)
+
+
+class Rules(NamedTuple):
+    """Options that apply to all lines."""
+
+    mode: int  # bits of Mode
+    mask: int  # of hashes; negative: names are column numbers
+    namespace: int  # hash of the only one that is allowed; -1: any
+    n_extra: int  # words to reserve in each record
+
+
+class Line(NamedTuple):
+    """Scratch of a line."""
+
+    row: Ints  # shape (ROW_SIZE,)
+    keys: NDArray[np.uint64]  # its features: index and place, shape (any,)
+    values: Doubles
+    # start and end in the text of the state[SLOW] numbers that Python must convert, shape (any, 2), and the values of
+    # the first state[KNOWN] of them when the line is parsed again
+    slow: Ints
+    known: Doubles
+
 
 _TAB, _NEWLINE, RETURN, _SPACE, _QUOTE, _COMMA, _POINT, COLON, BAR = 9, 10, 13, 32, 39, 44, 46, 58, 124
 LOW = np.uint64(0xFFFFFFFF)
@@ -140,18 +163,18 @@ def _plain_index(text: Bytes, start: int, end: int) -> int:
 
 
 @kernel
-def _number(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> Any:
+def _number(text: Bytes, start: int, line: Line) -> Any:
     """Return (end, value) of the number at `start`; the end is -1 if there is none."""
     end, value, exact = scan_number(text, start)
     if end < 0 or exact:
         return end, value
     # undecided: Python converts the listed tokens and parses the line again with their values
-    n = row[ROW_UNSURE]
-    row[ROW_UNSURE] = n + 1
-    if n < row[ROW_KNOWN]:
-        value = known[n]
-    elif n < len(slow):
-        slow[n, 0], slow[n, 1] = start, end
+    n = line.row[ROW_UNSURE]
+    line.row[ROW_UNSURE] = n + 1
+    if n < line.row[ROW_KNOWN]:
+        value = line.known[n]
+    elif n < len(line.slow):
+        line.slow[n, 0], line.slow[n, 1] = start, end
     return end, value
 
 
@@ -174,21 +197,19 @@ def note_rounded(text: Bytes, start: int, end: int, value: float, wide: int, ind
 
 
 @helper
-def _parse_labels(
-    text: Bytes, p: int, end: int, mode: int, words: UInts, at: int, row: Ints, slow: Ints, known: Doubles
-) -> int:
+def _parse_labels(text: Bytes, p: int, end: int, mode: int, words: UInts, at: int, line: Line) -> int:
     """Write the labels text[p:end] from word `at` on."""
     if not mode & Mode.LABELLED:
         return Code.UNWANTED_LABEL
     while at + 2 <= len(words):
-        p, value = _number(text, p, row, slow, known)
+        p, value = _number(text, p, line)
         if p < 0 or np.isinf(value) or not (p == end or text[p] == _COMMA):
             return Code.LABEL
         write_double(words, at, value + 0.0)  # minus zero is zero
-        if is_repeated(words, at, row[ROW_LABELS]):
+        if is_repeated(words, at, line.row[ROW_LABELS]):
             return Code.REPEATED_LABEL
         at += 2
-        row[ROW_LABELS] += 1
+        line.row[ROW_LABELS] += 1
         if p == end:
             return Code.DONE
         if not mode & Mode.MULTILABEL:
@@ -199,27 +220,18 @@ def _parse_labels(
 
 @helper
 def _parse_word(
-    text: Bytes,
-    p: int,
-    end: int,
-    n_words: int,
-    mode: int,
-    words: UInts,
-    at: int,
-    row: Ints,
-    slow: Ints,
-    known: Doubles,
+    text: Bytes, p: int, end: int, n_words: int, mode: int, words: UInts, at: int, line: Line
 ) -> Any:
     """Read word number `n_words`, text[p:end]: labels, importance or base; return (code, value)."""
     if n_words == 0:
-        return _parse_labels(text, p, end, mode, words, at, row, slow, known), 1.0
+        return _parse_labels(text, p, end, mode, words, at, line), 1.0
     if n_words > 2:
         return Code.HEAD, 1.0
-    stop, value = _number(text, p, row, slow, known)
+    stop, value = _number(text, p, line)
     if n_words == 1:
         wrong = stop != end or value < 0.0 or overflows(value, 0)
         return (Code.WEIGHT if wrong else Code.DONE), value
-    row[ROW_BASE] = value != 0.0
+    line.row[ROW_BASE] = value != 0.0
     return (Code.BASE if stop != end or np.isinf(value) else Code.DONE), value
 
 
@@ -233,9 +245,7 @@ def _has_bar(text: Bytes, p: int) -> bool:
 
 
 @helper
-def parse_head(
-    text: Bytes, p: int, mode: int, words: UInts, at: int, row: Ints, slow: Ints, known: Doubles
-) -> Any:
+def parse_head(text: Bytes, p: int, mode: int, words: UInts, at: int, line: Line) -> Any:
     """Read ``[label] [importance] [base] [tag]``; return (code, position of the bar or the error, importance)."""
     start, n_words, weight = p, 0, 1.0
     if not _has_bar(text, p):
@@ -249,15 +259,15 @@ def parse_head(
             return (Code.TAB if text[after] == _TAB else Code.RETURN), p, weight
         # a tag touches the bar, or begins with a quote
         if text[after] == BAR and (after == end or text[p] == _QUOTE):
-            row[ROW_TAG] = 1
+            line.row[ROW_TAG] = 1
         else:
-            code, value = _parse_word(text, p, end, n_words, mode, words, at, row, slow, known)
+            code, value = _parse_word(text, p, end, n_words, mode, words, at, line)
             if code != Code.DONE:
                 return code, p, weight
             weight = value if n_words == 1 else weight
         n_words += 1
         p = after
-    unlabelled = not row[ROW_LABELS] and mode & Mode.LABELLED and not mode & Mode.MULTILABEL
+    unlabelled = not line.row[ROW_LABELS] and mode & Mode.LABELLED and not mode & Mode.MULTILABEL
     return (Code.NO_LABEL if unlabelled else Code.DONE), (start if unlabelled else p), weight
 
 
@@ -265,7 +275,7 @@ def parse_head(
 
 
 @helper
-def parse_namespace(text: Bytes, p: int, namespace: int, row: Ints, slow: Ints, known: Doubles) -> Any:
+def parse_namespace(text: Bytes, p: int, namespace: int, line: Line) -> Any:
     """Return (code, end, hash, scale) of the namespace after the bar at `p`; -1 as `namespace` allows any."""
     end = _name_end(text, p + 1)
     seed, scale = 0, 1.0
@@ -276,7 +286,7 @@ def parse_namespace(text: Bytes, p: int, namespace: int, row: Ints, slow: Ints, 
     if namespace >= 0 and seed != namespace:
         return Code.OTHER_NAMESPACE, p, seed, scale
     if text[end] == COLON:
-        end, scale = _number(text, end + 1, row, slow, known)
+        end, scale = _number(text, end + 1, line)
         if end < 0 or np.isinf(scale) or not ends_token(text[end]):
             return Code.SCALE, p, seed, scale
     return Code.DONE, end, seed, scale
@@ -296,9 +306,9 @@ def parse_name(text: Bytes, p: int, plain: bool, seed: int, n_nameless: int) -> 
 
 
 @helper
-def parse_long_value(text: Bytes, start: int, row: Ints, slow: Ints, known: Doubles) -> Any:
+def parse_long_value(text: Bytes, start: int, line: Line) -> Any:
     """Return (code, end, value) of the number at `start` in any notation."""
-    end, value = _number(text, start, row, slow, known)
+    end, value = _number(text, start, line)
     if end < 0 or not ends_token(text[end]):
         return Code.VALUE, start, 0.0
     return Code.DONE, end, value

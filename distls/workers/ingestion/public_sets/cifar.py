@@ -15,8 +15,7 @@ from distls.workers.ingestion.formats.arrays import (
 )
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, damage_described
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
-from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
+from distls.workers.ingestion.records.record_batch import ArrayHeader, Progress, ReadOptions, RowBlock
 
 _PIXELS = 3 * 32 * 32  # of a picture: red, green and blue, each line by line
 # The classes of each label before the pixels: CIFAR-10 has one, CIFAR-100 a group of classes before the class.
@@ -58,9 +57,7 @@ def _blocks(
         n = labels_of_picture(stream.read(2**16))
         stream.seek(0)
         shape = item.stop, n + _PIXELS
-        for block in stream_blocks(
-            stream, shape, np.dtype(np.uint8), item, None, progress.offset, block_bytes
-        ):
+        for block in stream_blocks(stream, shape, np.dtype(np.uint8), None, progress.offset, block_bytes):
             pictures, first = np.asarray(block.values), block.first_row
             # The last label is the class.
             own = pictures[:, n - 1 : n].astype(np.int64)

@@ -15,32 +15,26 @@ from xml.parsers import expat
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.document_records import (
     Document,
-    DocumentPacker,
+    DocumentReader,
     DocumentReadOptions,
+    Found,
     Refused,
     checked_labels,
 )
 from distls.workers.ingestion.parsing.text_blocks import (
     MAX_LINE,
-    SourceFile,
     TextItem,
     damage_described,
     line_too_long,
 )
 from distls.workers.ingestion.records.messages import ENCODED, LABELS_ELSEWHERE
-from distls.workers.ingestion.records.reader import Reader, ReadRun
-from distls.workers.ingestion.records.record_batch import RecordBatch
 
-_BATCH_BYTES = 8 * 2**20  # of text hashed at a time, as of documents in lines
 _READ_BYTES = 2**20
 _SMART = re.compile(rb"(\xef\xbb\xbf)?\s*\.I[ \t]+\S")
 _RDF = re.compile(
     rb"(\xef\xbb\xbf)?\s*<\?xml[^>]*>.{0,4096}?<(\w+:)?RDF[\s>]|(\xef\xbb\xbf)?\s*<(\w+:)?RDF[\s>]", re.DOTALL
 )
 _ROOT = "Top/"  # of all topics of the directory
-
-# A document, or why it is refused, and its 0-based line.
-Found = tuple[int, Document | Refused]
 
 
 def marks_of(start: bytes) -> str:
@@ -192,62 +186,28 @@ def directory_pages(stream: IO[bytes], path: str) -> Iterator[Found]:
             yield element.line, Document(words, labels, 1.0, element.attributes.get("about", ""))
 
 
-# -- batches ---------------------------------------------------------------------------------------------
-
-
 _READERS = {"smart": smart_documents, "rdf": directory_pages}
 
 
-class MarkedReader(Reader[TextItem, DocumentReadOptions]):
-    """Reads a whole file; a resumed item is parsed from its beginning, without the documents that are staged."""
-
-    def batches(self, item: TextItem, run: ReadRun[DocumentReadOptions]) -> Iterator[RecordBatch]:
-        """Yield the item's documents from the `run.progress.offset`-th on."""
-        packer, progress = DocumentPacker(run.options, run.n_extra), run.progress
-        found, size = list[tuple[int, Document]](), 0
-        done, line = progress.offset, progress.lines
-        for number, (line, document) in enumerate(opened_documents(item.file, run.options.marks)):
-            # Staged by an earlier attempt.
-            if number < done:
-                continue
-            try:
-                document = _checked(document, run.options)
-            except Refused as refused:
-                self._refuse(item, line, str(refused), run)
-                continue
-            finally:
-                progress.offset = number + 1
-            found.append((line, document))
-            size += len(document.text)
-            if size > _BATCH_BYTES:
-                progress.lines = line + 1
-                yield packer.batch(found)
-                found, size = [], 0
-        # Of refused documents at the end too.
-        progress.lines = line + 1
-        if found:
-            yield packer.batch(found)
-
-    def _refuse(self, item: TextItem, line: int, reason: str, run: ReadRun[DocumentReadOptions]) -> None:
-        if not run.options.skip_errors:
-            raise BadInputError(f"{item.where(line)}: {reason}")
-        run.progress.skip(line, reason)
-
-
-def opened_documents(file: SourceFile, marks: str) -> Iterator[Found]:
+def _documents(item: TextItem, options: DocumentReadOptions) -> Iterator[Found]:
     """Yield the documents of a file."""
-    with damage_described(file), file.open() as stream:
+    with damage_described(item.file), item.file.open() as stream:
         # buffered: a plain file reads whole blocks, not lines
-        yield from _READERS[marks](io.BufferedReader(cast(io.RawIOBase, stream)), file.path)
+        buffered = io.BufferedReader(cast(io.RawIOBase, stream))
+        for line, document in _READERS[options.marks](buffered, item.file.path):
+            yield line, _checked(document, options)
 
 
-def _checked(document: Document | Refused, options: DocumentReadOptions) -> Document:
+def _checked(document: Document | Refused, options: DocumentReadOptions) -> Document | Refused:
     if isinstance(document, Refused):
-        raise document
-    labels = checked_labels(document.labels) if options.labelled else []
+        return document
+    try:
+        labels = checked_labels(document.labels) if options.labelled else []
+    except Refused as refused:
+        return refused
     if options.labelled and not labels and not options.multilabel:
-        raise Refused(f"the document has no label; {LABELS_ELSEWHERE}")
+        return Refused(f"the document has no label; {LABELS_ELSEWHERE}")
     return document._replace(labels=labels)
 
 
-MARKED_READER = MarkedReader()
+MARKED_READER = DocumentReader(_documents)

@@ -26,7 +26,8 @@ from distls.workers.ingestion.parsing.csv_field_kernels import (
     Rules,
     State,
 )
-from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Slots, parse_rows
+from distls.workers.ingestion.parsing.record_kernels import Records
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, note_rows
 from distls.workers.ingestion.parsing.word_table_kernels import Words, has_room, insert_words
 from distls.workers.ingestion.records.labels import value_labels

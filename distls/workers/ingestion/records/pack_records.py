@@ -1,7 +1,7 @@
 """Convert blocks of an array source to batches of row records, and check them."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,37 +23,15 @@ from distls.workers.ingestion.parsing.rounding_kernels import (
 )
 from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
 from distls.workers.ingestion.records.messages import NO_LABEL
-from distls.workers.ingestion.records.record_batch import Progress, RecordBatch
-from distls.workers.ingestion.records.row_block import RowBlock
-
-Locate = Callable[[int], str]
+from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RowBlock
 
 
-@dataclass(frozen=True)
-class PackOptions:
-    """Options of the conversion of array rows to records."""
+def pack_blocks(blocks: Iterable[RowBlock], run: ReadRun[Any]) -> Iterator[RecordBatch]:
+    """Yield the records of each block; `run.progress.lines` and `.offset` count rows.
 
-    n_features: int
-    n_extra: int  # words to reserve in each record
-    float64: bool
-    skip_errors: bool  # leave out refused rows instead of stopping at the first
-    continuous: bool = False  # labels are numbers, whatever their size
-    gaps: bool = False  # values may be missing, which are NaN until they are imputed
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored values."""
-        return np.dtype(np.float64 if self.float64 else np.float32)
-
-
-def pack_blocks(
-    blocks: Iterable[RowBlock], options: PackOptions, progress: Progress, locate: Locate
-) -> Iterator[RecordBatch]:
-    """Yield the records of each block; `progress.lines` and `.offset` count rows.
-
-    Raises BadInputError, naming the row, if a value or label is not finite or does not fit, or a column number is out
-    of range.
+    Rows are refused if a value or label is not finite or does not fit, or a column number is out of range.
     """
+    progress, options = run.progress, run.options
     for block in blocks:
         n_rows = _n_rows(block)
         rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
@@ -62,18 +40,19 @@ def pack_blocks(
         dense = block.values is not None
         rounded = [*block.rounded, *_rounded(block, options.float64)]
         # Converted first: a value may become infinite by it.
-        block = _converted(block, options)
-        bad = _refused_rows(block, options)
+        block = _converted(block, run.n_features, options.float64)
+        bad = _refused_rows(block, run.n_features, options.gaps)
         if bad:
-            _report(bad, rows, options, progress, locate)
+            for row, reason in bad.items():
+                progress.skip(int(rows[row]), reason)
             # The other rows go on, with their own numbers.
             keep = np.setdiff1d(np.arange(n_rows), list(bad))
             block, rows = _take(block, keep), rows[keep]
         progress.offset += n_rows
         progress.lines = progress.offset
         if len(rows):
-            block, label_words = _with_label_values(block, options)
-            words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
+            block, label_words = _with_label_values(block, options.continuous)
+            words, row_at = (_pack_dense if dense else _pack_sparse)(block, run.n_extra)
             ids = None if block.ids is None else pack_ids(block.ids)
             yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
 
@@ -120,21 +99,21 @@ def _inexact(values: NDArray[Any], numbers: Doubles, columns: NDArray[Any] | Non
     return [(column, value, value, 2) for column, value in first.items()]
 
 
-def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
+def checked_rows(block: RowBlock, n_features: int, float64: bool, gaps: bool) -> Rows:
     """Return the rows of a block as records hold them, without its labels; they may share memory with the block.
 
-    Raises BadInputError as `pack_blocks`, for the first row that is refused; `locate` names it.
+    With `gaps` values may be missing. Raises BadInputError for the first row that `pack_blocks` would refuse.
     """
-    block = _converted(block, options)
+    block = _converted(block, n_features, float64)
     # The first one only: nothing is skipped here.
-    if bad := _refused_rows(block, options):
+    if bad := _refused_rows(block, n_features, gaps):
         row = next(iter(bad))
-        raise BadInputError(f"{locate(block.first_row + row)}: {bad[row]}")
+        raise BadInputError(f"X, row {block.first_row + row}: {bad[row]}")
     if block.values is not None:
         return DenseRows(block.values)
     assert block.csr is not None
     indptr, indices, data = block.csr
-    return CsrRows(indptr, indices.astype(index_dtype(options.n_features)), data)
+    return CsrRows(indptr, indices.astype(index_dtype(n_features)), data)
 
 
 def _n_rows(block: RowBlock) -> int:
@@ -144,12 +123,13 @@ def _n_rows(block: RowBlock) -> int:
     return len(block.csr[0]) - 1
 
 
-def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
+def _converted(block: RowBlock, n_features: int, float64: bool) -> RowBlock:
     """Return the block with values of the stored type; sparse rows are sorted, duplicates summed, zeros dropped."""
+    dtype = np.float64 if float64 else np.float32
     # values too large for float32 become infinite, and _refused_rows names their row
     with np.errstate(over="ignore"):
         if block.values is not None:
-            return replace(block, values=np.ascontiguousarray(block.values, dtype=options.dtype))
+            return replace(block, values=np.ascontiguousarray(block.values, dtype=dtype))
         # SciPy's matrices may be slices of larger ones.
         assert block.csr is not None
         indptr, indices, data = block.csr
@@ -158,35 +138,33 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
         stop = first + int(indptr[-1])
         indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
         # Out of range: the row is refused below, and a sparse matrix of that width is not made.
-        if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
-            return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
+        if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= n_features):
+            return replace(block, csr=(indptr, indices, data.astype(dtype)))
         from scipy.sparse import csr_array  # takes a fifth of a second, which workers on text save
 
-        matrix = csr_array(
-            (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
-        )
+        shape = len(indptr) - 1, n_features
+        matrix = csr_array((data, indices.astype(np.int64), indptr), shape=shape, copy=True)
         # Summed in float64, then rounded once.
         matrix.sum_duplicates()
-        matrix.data = matrix.data.astype(options.dtype)
+        matrix.data = matrix.data.astype(dtype)
         matrix.eliminate_zeros()
         return replace(block, csr=(np.asarray(matrix.indptr, np.int64), matrix.indices, matrix.data))
 
 
-def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
+def _refused_rows(block: RowBlock, n_features: int, gaps: bool) -> dict[int, str]:
     """Return the rows of a converted block that cannot be stored, and why."""
     # of several faults of a row the last one is reported, so the reader's own if there is one
     bad: dict[int, str] = {}
     if block.values is not None:
-        finite = (np.isfinite(block.values) | (options.gaps & np.isnan(block.values))).all(axis=1)
+        data = block.values
+        finite = (np.isfinite(data) | (gaps & np.isnan(data))).all(axis=1)
     else:
         assert block.csr is not None
         indptr, indices, data = block.csr
-        finite = _rows_without(indptr, ~(np.isfinite(data) | (options.gaps & np.isnan(data))))
-        inside = _rows_without(indptr, (indices < 0) | (indices >= options.n_features))
-        bad |= dict.fromkeys(
-            np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
-        )
-    bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
+        finite = _rows_without(indptr, ~(np.isfinite(data) | (gaps & np.isnan(data))))
+        inside = _rows_without(indptr, (indices < 0) | (indices >= n_features))
+        bad |= dict.fromkeys(np.flatnonzero(~inside).tolist(), f"a column is outside 0..{n_features - 1}")
+    bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {data.dtype}")
     if block.labels is not None and block.label_ends is None:
         bad |= _faulty_labels(block.labels)
     if block.weights is not None:
@@ -209,12 +187,12 @@ def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
     return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
 
 
-def _with_label_values(block: RowBlock, options: PackOptions) -> tuple[RowBlock, dict[float, str]]:
+def _with_label_values(block: RowBlock, continuous: bool) -> tuple[RowBlock, dict[float, str]]:
     """Return the block with numbers as labels, and the words among them by value."""
     if block.labels is None or block.labels.dtype.kind in "fb":
         return block, {}
     if block.labels.dtype.kind in "iu":
-        several = options.continuous or block.labels.shape[1] > 1
+        several = continuous or block.labels.shape[1] > 1
         values, words = (block.labels.astype(np.float64), {}) if several else whole_labels(block.labels)
         return replace(block, labels=values), words
     values, words = value_labels(block.labels[:, 0].tolist())
@@ -229,35 +207,21 @@ def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]
     return good
 
 
-def _report(
-    bad: dict[int, str], rows: NDArray[np.int32], options: PackOptions, progress: Progress, locate: Locate
-) -> None:
-    reasons = [(int(rows[r]), reason) for r, reason in bad.items()]
-    if not options.skip_errors:
-        row, reason = reasons[0]
-        raise BadInputError(f"{locate(row)}: {reason}")
-    for row, reason in reasons:
-        progress.skip(row, reason)
-
-
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
+    """Return the values, labels, weights and ids of some rows."""
     labels, label_ends = _labels_of(block, keep)
     weights = None if block.weights is None else block.weights[keep]
     ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
+    block = replace(block, labels=labels, label_ends=label_ends, weights=weights, ids=ids)
     if block.values is not None:
-        return RowBlock(
-            block.first_row, block.values[keep], None, labels, weights, ids, label_ends=label_ends
-        )
+        return replace(block, values=block.values[keep])
     assert block.csr is not None
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
     # One gather for all values of the kept rows.
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
-    return RowBlock(
-        block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids,
-        label_ends=label_ends,
-    )  # fmt: skip
+    return replace(block, csr=(ends, indices[source], data[source]))
 
 
 def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray[Any] | None, Ints | None]:
@@ -272,13 +236,13 @@ def _n_labels(block: RowBlock) -> int:
     return 0 if block.labels is None else block.labels.shape[1]
 
 
-def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+def _pack_dense(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     values, labels = block.values, block.labels
     assert values is not None
     if block.label_ends is not None:
-        return _pack_sets(values, block, options)
+        return _pack_sets(values, block, n_extra)
     n_rows, n_labels = len(values), _n_labels(block)
-    values_at = 2 + options.n_extra + 2 * n_labels
+    values_at = 2 + n_extra + 2 * n_labels
     # Words of values: one of float32, two of float64.
     width = values_at + values.view(np.uint32).shape[1]
     words = np.empty((n_rows, width), dtype=np.uint32)
@@ -290,15 +254,15 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
     return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
 
 
-def _pack_sets(values: NDArray[Any], block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+def _pack_sets(values: NDArray[Any], block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     """Return the records of dense rows with any number of labels."""
     assert block.labels is not None
     assert block.label_ends is not None
     counts, own = np.diff(block.label_ends), values.view(np.uint32)
-    row_at = np.concatenate([[0], np.cumsum(2 + options.n_extra + 2 * counts + own.shape[1])])
+    row_at = np.concatenate([[0], np.cumsum(2 + n_extra + 2 * counts + own.shape[1])])
     words = np.zeros(int(row_at[-1]), dtype=np.uint32)
     words[row_at[:-1]], words[row_at[:-1] + 1] = values.shape[1], counts
-    first = row_at[:-1] + 2 + options.n_extra - 2 * block.label_ends[:-1]
+    first = row_at[:-1] + 2 + n_extra - 2 * block.label_ends[:-1]
     places = np.repeat(first, counts) + 2 * np.arange(len(block.labels))
     labels = np.ascontiguousarray(block.labels[:, 0] + 0.0).view(np.uint32).reshape(-1, 2)
     words[places], words[places + 1] = labels[:, 0], labels[:, 1]
@@ -306,12 +270,12 @@ def _pack_sets(values: NDArray[Any], block: RowBlock, options: PackOptions) -> t
     return words, row_at
 
 
-def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[UInts, Ints]:
+def _pack_sparse(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     assert block.csr is not None
     labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
     offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
     offsets = offsets if block.label_ends is None else block.label_ends
-    return pack_sparse(block.csr, labels, offsets, options.n_extra)
+    return pack_sparse(block.csr, labels, offsets, n_extra)
 
 
 def pack_sparse(

@@ -4,18 +4,34 @@ A line-oriented text format has a parser of blocks of whole lines, any other a f
 """
 
 import contextlib
+import csv
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from distls.storage.dataset.chunks import BufferPool
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.row_origins import RowIds, pack_ids
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.line_ids import BlockLines, LineIds
-from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RecordBatch
-from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.parsing.text_blocks import (
+    MAX_LINE,
+    TextBlock,
+    TextItem,
+    line_locator,
+    text_blocks,
+)
+from distls.workers.ingestion.records.messages import ENCODED, quoted
+from distls.workers.ingestion.records.pack_records import pack_blocks
+from distls.workers.ingestion.records.record_batch import (
+    OptionsT,
+    Progress,
+    ReadRun,
+    RecordBatch,
+    RowBlock,
+    RowError,
+)
 
 
 class SourceItem(Protocol):
@@ -35,20 +51,9 @@ class SourceItem(Protocol):
 
 _MOST_REFUSED = 10_000
 
+# The ids of some lines, in order.
+LineIds = Callable[[Iterator[str]], Iterator[str]]
 ItemT = TypeVar("ItemT", bound=SourceItem)
-OptionsT = TypeVar("OptionsT", bound=ReadOptions)
-
-
-@dataclass(frozen=True)
-class ReadRun(Generic[OptionsT]):
-    """Arguments of a reader besides the item."""
-
-    options: OptionsT
-    progress: Progress  # where to start; up to date whenever a batch is yielded
-    n_extra: int  # words to reserve in each record
-    n_features: int  # columns, where they are known before the rows are read
-    block_bytes: int  # decoded bytes to hold at a time
-    pool: BufferPool
 
 
 class Reader(ABC, Generic[ItemT, OptionsT]):
@@ -66,14 +71,17 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
     The end is that of the item, or `_MOST_REFUSED` rows: so many tell what is wrong, and one takes as long as 40.
     """
     progress.stop_after = 0 if skip else _MOST_REFUSED
+    lines = isinstance(item, TextItem)
+    locate = line_locator(item) if isinstance(item, TextItem) else item.where
     try:
         yield
+    except RowError as error:
+        if skip or not progress.skipped_first:
+            raise BadInputError(f"{locate(error.line)}: {error}") from None
     except BadInputError:
         if skip or not progress.skipped_first:
             raise
     if progress.skipped_first and not skip:
-        lines = isinstance(item, TextItem)
-        locate = line_locator(item) if isinstance(item, TextItem) else item.where
         line, reason = progress.skipped_first[0]
         kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in progress.refused.items()]
         more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
@@ -93,15 +101,14 @@ class TextParser(Protocol):
 class TextReader(Reader[TextItem, OptionsT]):
     """Reads line-oriented text."""
 
-    # (options, extra words of a record, progress, 0-based line -> ``FILE:LINE``, pool) -> parser
-    parser: Callable[[OptionsT, int, Progress, Callable[[int], str], BufferPool], TextParser]
+    parser: Callable[[ReadRun[OptionsT]], TextParser]
     # ids of the lines, where there is an id column; None: batches have their ids
     line_ids: Callable[[OptionsT], LineIds] | None = None
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
         progress, options = run.progress, item.own(run.options)
-        parser = self.parser(options, run.n_extra, progress, line_locator(item), run.pool)
+        parser = self.parser(replace(run, options=options))
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
             lines = None
             if options.id_column and self.line_ids is not None:
@@ -109,7 +116,7 @@ class TextReader(Reader[TextItem, OptionsT]):
                 lines, ids_of = BlockLines(block, progress.lines), self.line_ids(options)
             for batch in parser.parse(block):
                 if lines is not None:
-                    batch = replace(batch, ids=lines.ids(batch.row_line, ids_of, line_locator(item)))
+                    batch = replace(batch, ids=lines.ids(batch.row_line, ids_of))
                 if item.weights is not None:
                     batch = replace(batch, weights=item.weights[batch.row_line])
                 yield batch
@@ -124,15 +131,70 @@ class BlockReader(Reader[ItemT, OptionsT]):
 
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
-        options = run.options
-        packed = PackOptions(
-            run.n_features,
-            run.n_extra,
-            options.float64,
-            options.skip_errors,
-            options.continuous,
-            options.gaps,
-        )
         # rows are converted and copied once before they are records
-        blocks = self.blocks(item, options, run.progress, run.block_bytes // 2)
-        return pack_blocks(blocks, packed, run.progress, item.where)
+        blocks = self.blocks(item, run.options, run.progress, run.block_bytes // 2)
+        return pack_blocks(blocks, run)
+
+
+# -- ids of lines --------------------------------------------------------------------------------------
+
+
+class BlockLines:
+    """The lines of a block by their numbers in the item, of which the first is `first_line`."""
+
+    def __init__(self, block: TextBlock, first_line: int) -> None:
+        self.block = block
+        self.first_line = first_line
+        newlines = np.flatnonzero(block.text[: block.size] == ord("\n"))
+        # The last line need not end.
+        self.ends = np.append(newlines, block.size)
+
+    def ids(self, row_line: NDArray[np.int32], ids_of: LineIds) -> RowIds:
+        """Return the ids of rows; raise RowError for one that is not UTF-8."""
+        return pack_ids(list(ids_of(self._texts(row_line.tolist()))))
+
+    def _texts(self, lines: Sequence[int]) -> Iterator[str]:
+        for line in lines:
+            place = line - self.first_line
+            start = int(self.ends[place - 1]) + 1 if place else 0
+            # Cut out of the block's bytes, as the parser keeps no text.
+            raw = self.block.text[start : int(self.ends[place])].tobytes()
+            try:
+                yield raw.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\r").decode()
+            except UnicodeDecodeError:
+                reason = f"{quoted(raw)}: a line with an id must be UTF-8 text; {ENCODED}"
+                raise RowError(line, reason) from None
+
+
+def fields_of(separator: str, column: int) -> LineIds:
+    """Return the reader of ids in a column of separated text."""
+
+    def ids(lines: Iterator[str]) -> Iterator[str]:
+        csv.field_size_limit(MAX_LINE)  # 128 KiB by default
+        rows = csv.reader(lines, delimiter=separator, skipinitialspace=separator != " ")
+        for row in rows:
+            yield row[column].strip()
+
+    return ids
+
+
+def tag_of(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the tags of Vowpal Wabbit's lines: the word that touches the first bar, or begins with an apostrophe."""
+    for line in lines:
+        head = line.partition("|")[0]
+        word = head.split()[-1] if head.strip() else ""
+        # A word that touches the bar is a tag, one before a space a label or weight.
+        tagged = word.startswith("'") or (word and not head[-1].isspace())
+        yield word.removeprefix("'") if tagged else ""
+
+
+def comment_of(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the comments of svmlight lines, what comes after ``#``."""
+    for line in lines:
+        yield line.partition("#")[2].strip()
+
+
+def first_of(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the first words of lines, of svmlight lines what is in the place of the label."""
+    for line in lines:
+        yield line.split(maxsplit=1)[0]

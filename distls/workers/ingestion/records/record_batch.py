@@ -1,15 +1,18 @@
 """Input and output of every reader: shared options, progress, batches of records."""
 
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import RowIds
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.messages import kind_of, lacks_label
 
 REPORTED_LINES = 10
@@ -25,7 +28,7 @@ class ReadOptions:
     one_based: bool = False
     float64: bool = False
     continuous: bool = False  # labels are numbers; else those that float64 does not keep are names of classes
-    skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
+    skip_errors: bool = False  # refused rows are left out, and the others staged
     weighted: bool = False  # labels of svmlight text may have weights
     id_column: str = ""  # column or field with the id of a row; empty if there is none
 
@@ -45,6 +48,14 @@ class ReadOptions:
             Mode.WEIGHTED: self.weighted,
         }
         return sum(int(bit) for bit, given in bits.items() if given)
+
+
+class RowError(BadInputError):
+    """A fault behind which an item cannot be read; `refusals_together` says where the 0-based line is."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 @dataclass
@@ -105,6 +116,41 @@ class Progress:
         raise BadInputError(reason)
 
 
+OptionsT = TypeVar("OptionsT", bound=ReadOptions)
+
+
+@dataclass(frozen=True)
+class ReadRun(Generic[OptionsT]):
+    """Arguments of a reader besides the item."""
+
+    options: OptionsT
+    progress: Progress  # where to start; up to date whenever a batch is yielded
+    n_extra: int  # words to reserve in each record
+    n_features: int  # columns, where they are known before the rows are read
+    block_bytes: int  # decoded bytes to hold at a time
+    pool: BufferPool
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Layout of the records of an ingest (see `parsing/record_kernels.py`)."""
+
+    dense: bool = False
+    float64: bool = False
+    weighted: bool = False  # the first extra word is the sample weight
+    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
+
+    @property
+    def n_extra(self) -> int:
+        """Extra words in a record."""
+        return int(self.weighted) + 2 * int(self.ranked)
+
+    @property
+    def stride(self) -> int:
+        """Words of one value."""
+        return (0 if self.dense else 1) + (2 if self.float64 else 1)
+
+
 @dataclass(frozen=True)
 class RecordBatch:
     """Records of consecutive rows, in buffers that the reader reuses."""
@@ -119,3 +165,51 @@ class RecordBatch:
     # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
     column_words: dict[int, tuple[str, int]] | None = None
     rounded: list[Rounded] = field(default_factory=list)  # columns whose values float32 does not keep apart
+
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """Shape and kind of a source of rows."""
+
+    # n_rows, n_features: trailing axes of an image array count as features
+    n_rows: int
+    n_features: int
+    sparse: bool
+    labelled: bool = False  # the source holds the labels too
+
+
+class FileRows:
+    """Names the rows of an item, which is a dataclass with the fields `file` and `start`."""
+
+    file: SourceFile
+    start: int
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return self.file.path
+
+    def where(self, line: int, _lines_before: int = 0) -> str:
+        """Format the position of a row of the item."""
+        return f"{self.name}, row {self.start + line}"
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Consecutive rows of a source."""
+
+    first_row: int  # number of the first row in its source
+    values: NDArray[Any] | None  # shape (n_rows, n_features); None for sparse rows
+    csr: Csr | None
+    # shape (n_rows, n_targets), or None; float64 or integers; or str, where labels may be words
+    labels: NDArray[Any] | None
+    weights: Singles | None = None  # shape (n_rows,), or None
+    ids: list[str] | None = None
+    faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why
+    label_ends: Ints | None = None  # row r has labels[label_ends[r]:label_ends[r + 1]], where they are sets
+    lines: Ints | None = None  # of the rows in their item; None: their numbers
+    # columns of numbers that the float64 in `values` does not keep
+    rounded: list[Rounded] = field(default_factory=list)

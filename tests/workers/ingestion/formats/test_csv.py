@@ -1,37 +1,32 @@
 """Separated text to records: the kernel against Python's csv and float, refusals with exact messages."""
 
 import csv
+import functools
 import io
 import math
 from dataclasses import replace
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from parser_helpers import block_of, labels_of, located, run_of, sparse_records
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import csv as csv_reader
 from distls.workers.ingestion.formats.csv import DelimitedParser
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
-from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather_pairs, read_labels
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.parsing.record_kernels import gather_dense
 from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import ENCODED, MISSING_VALUE, NO_LABEL, NO_NUMBER, too_large
-from distls.workers.ingestion.records.record_batch import Progress
 
 
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch):
     # also where it is not compiled yet: few rows are then read without
     monkeypatch.setattr(csv_reader, "kernel_is_ready", lambda: True)
-
-
-def block_of(text, starts_file=True):
-    return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text), starts_file)
 
 
 def table(columns, label="y", **options):
@@ -46,44 +41,34 @@ def table(columns, label="y", **options):
     return TableOptions(columns=tuple(columns), label=label, features=features, **options)
 
 
-def parse(text, options, blocks=None):
+def parse(text, options):
     """Return (rows, labels, weights, lines, progress)."""
-    progress = Progress()
-    parser = DelimitedParser(options, 0, progress, lambda line: f"f.csv:{line + 1}", BufferPool())
+    run = run_of(options)
     rows, labels, weights, lines = [], [], [], []
-    for batch in parser.parse(block_of(text)):
-        n = len(batch.row_line)
-        n_labels = sum(int(batch.words[at + 1]) for at in batch.row_at[:-1])
-        values, offsets = np.zeros(n_labels), np.zeros(n + 1, np.int64)
-        read_labels(batch.words, batch.row_at[:-1], 0, values, offsets)
-        labels += [batch.label_words.get(value, value) for value in values.tolist()]
-        weights += [] if batch.weights is None else batch.weights.tolist()
-        lines += batch.row_line.tolist()
-        rows += _rows(batch, options, n)
-    return rows, labels, weights, lines, progress
+    with located("f.csv"):
+        for batch in DelimitedParser(run).parse(block_of(text, starts_file=True)):
+            values, _ = labels_of(batch, int(batch.words[batch.row_at[:-1] + 1].sum()))
+            labels += [batch.label_words.get(value, value) for value in values.tolist()]
+            weights += [] if batch.weights is None else batch.weights.tolist()
+            lines += batch.row_line.tolist()
+            rows += _rows(batch, options)
+    return rows, labels, weights, lines, run.progress
 
 
-def _rows(batch, options, n):
-    width = sum(feature.size for feature in options.features)
+def _rows(batch, options):
+    n, width = len(batch.row_line), sum(feature.size for feature in options.features)
     dtype = np.float64 if options.float64 else np.float32
-    floats = batch.words.view(np.float32)
-    if options.dense:
-        dense = np.empty((n, width), dtype)
-        gather_dense(batch.words, floats, batch.row_at[:-1], 0, dense)
-        return dense.tolist()
-    nnz = sum(int(batch.words[at]) for at in batch.row_at[:-1])
-    indptr, indices, data = np.zeros(n + 1, np.int64), np.zeros(nnz, np.uint16), np.zeros(nnz, dtype)
-    gather_pairs(batch.words, floats, batch.row_at[:-1], 0, 0, indptr, indices, data)
-    assert np.all(data != 0)
     rows = np.zeros((n, width), dtype)
+    if options.dense:
+        gather_dense(batch.words, batch.words.view(np.float32), batch.row_at[:-1], 0, rows)
+        return rows.tolist()
+    (indptr, indices, data), *_ = sparse_records(batch, options.float64)
+    assert np.all(data != 0)
     rows[np.repeat(np.arange(n), np.diff(indptr)), indices] = data
     return rows.tolist()
 
 
-def refusal(text, options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 # -- numbers ---------------------------------------------------------------------------------------------
@@ -170,8 +155,8 @@ def test_quotes_blanks_and_line_ends():
 def test_a_header_is_passed_over_once():
     text = b"\nn,y\n1,0\n2,1\n"
     assert parse(text, table("ny", dialect=Dialect(header=True)))[3] == [2, 3]
-    parser = DelimitedParser(table("ny", dialect=Dialect(header=True)), 0, Progress(), str, BufferPool())
-    assert sum(len(b.row_line) for b in parser.parse(block_of(b"1,0\n2,1\n", starts_file=False))) == 2
+    parser = DelimitedParser(run_of(table("ny", dialect=Dialect(header=True))))
+    assert sum(len(b.row_line) for b in parser.parse(block_of(b"1,0\n2,1\n"))) == 2
 
 
 def test_missing_values_are_replaced():
@@ -200,18 +185,16 @@ def test_weights_labels_and_skipped_columns():
 
 
 def test_many_words_and_long_rows(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.formats.csv._BATCH_WORDS", 64)
+    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 64)
     kinds = sorted({f"kind {k}" for k in range(20_000)})
     options = table("wny", categories={"w": kinds}, label_words=True)
     text = "".join(f"kind {k},{k},label {k % 7000}\n" for k in range(0, 20_000, 3))
-    parser = DelimitedParser(options, 0, Progress(), str, BufferPool())
+    parser = DelimitedParser(run_of(options))
     place = {kind: k for k, kind in enumerate(kinds)}
     found, names = [], []
     for batch in parser.parse(block_of(text.encode())):
         found += [(int(batch.words[at + 4]), int(batch.words[at])) for at in batch.row_at[:-1].tolist()]
-        labels, offsets = np.zeros(len(batch.row_line)), np.zeros(len(batch.row_line) + 1, np.int64)
-        read_labels(batch.words, batch.row_at[:-1], 0, labels, offsets)
-        names += [batch.label_words[value] for value in labels.tolist()]
+        names += [batch.label_words[value] for value in labels_of(batch, len(batch.row_line))[0].tolist()]
     wanted = range(0, 20_000, 3)
     assert found == [(place[f"kind {k}"], 2 if k else 1) for k in wanted]
     assert names == [f"label {k % 7000}" for k in wanted]

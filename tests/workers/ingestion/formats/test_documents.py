@@ -9,48 +9,34 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
+from parser_helpers import block_of, located, run_of, sparse_records
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import documents
 from distls.workers.ingestion.formats.document_records import DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DocumentParser
-from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.labels import label_value
 from distls.workers.ingestion.records.messages import ENCODED
-from distls.workers.ingestion.records.record_batch import Progress
 
 SMALL = Hashing(n_features=64)
 JSON = {"text_column": "text", "label_column": "label"}
 
 
-def block_of(text):
-    return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8), len(text))
-
-
 def parse(text, **options):
     """Return (rows as a scipy matrix, labels of each row, lines, progress, batches)."""
-    read = DocumentReadOptions(**{"hashing": SMALL, **options})
-    progress = Progress()
-    parser = DocumentParser(read, 0, progress, lambda line: f"a.txt:{line + 1}", BufferPool())
+    run = run_of(DocumentReadOptions(**{"hashing": SMALL, **options}))
     batches, labels, lines, rows = [], [], [], []
-    for batch in parser.parse(block_of(text)):
-        batches.append(batch)
-        words, row_at = batch.words, batch.row_at[:-1]
-        values, offsets = np.empty(int(words[row_at + 1].sum())), np.empty(len(row_at) + 1, np.int64)
-        read_labels(words, row_at, 0, values, offsets)
-        names = [batch.label_words.get(value, value) for value in values.tolist()]
-        labels += [names[a:b] for a, b in itertools.pairwise(offsets)]
-        lines += batch.row_line.tolist()
-        nnz = int(words[row_at].sum())
-        csr = np.empty(len(row_at) + 1, np.int64), np.empty(nnz, np.uint32)
-        data = np.empty(nnz, np.float64 if read.float64 else np.float32)
-        gather_pairs(words, words.view(np.float32), row_at, 0, 0, *csr, data)
-        rows.append(scipy.sparse.csr_array((data, csr[1], csr[0]), (len(row_at), read.hashing.n_features)))
-    return (scipy.sparse.vstack(rows) if rows else None), labels, lines, progress, batches
+    with located("a.txt"):
+        for batch in DocumentParser(run).parse(block_of(text)):
+            batches.append(batch)
+            (indptr, indices, data), values, offsets = sparse_records(batch, run.options.float64)
+            names = [batch.label_words.get(value, value) for value in values.tolist()]
+            labels += [names[a:b] for a, b in itertools.pairwise(offsets)]
+            lines += batch.row_line.tolist()
+            shape = len(batch.row_line), run.options.hashing.n_features
+            rows.append(scipy.sparse.csr_array((data, indices, indptr), shape))
+    return (scipy.sparse.vstack(rows) if rows else None), labels, lines, run.progress, batches
 
 
 def vectorized(lines, **options):

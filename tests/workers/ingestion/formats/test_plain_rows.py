@@ -23,9 +23,8 @@ from distls.workers.ingestion.formats.table_columns import Dialect, Feature, Tab
 from distls.workers.ingestion.parsing import row_cuts
 from distls.workers.ingestion.parsing.date_kernels import store_date
 from distls.workers.ingestion.parsing.row_cuts import row_items
-from distls.workers.ingestion.records.reader import ReadRun
-from distls.workers.ingestion.records.record_batch import Progress
-from distls.workers.ingestion.survey_task import SurveySpec, survey_records
+from distls.workers.ingestion.records.record_batch import Progress, ReadRun
+from distls.workers.ingestion.survey_task import SurveySpec, survey_table
 
 pytest.importorskip("pyarrow")
 COLUMNS = ("id", "a", "c", "when", "time", "w", "y")
@@ -141,8 +140,8 @@ def test_both_read_the_same(rows, impute, na, end, few_dates, width):
 def survey_of(content, read, kernel):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patched(patch, kernel, 4096)
-        spec = SurveySpec(None, "survey", survey_records, read, {2: 3}, (1, 6), 2**20)
-        found = survey_records(item_of(folder, content), spec)
+        spec = SurveySpec(None, "survey", read, {2: 3}, (1, 6), 2**20)
+        found = survey_table(item_of(folder, content), spec)
         return {name: found[name] for name in ("words", "values")}
 
 

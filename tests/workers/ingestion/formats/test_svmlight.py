@@ -1,56 +1,36 @@
+import functools
 import io
 import math
 import warnings
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from parser_helpers import block_of, listed, located, run_of
 from sklearn.datasets import load_svmlight_file
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.svmlight import SvmlightParser
 from distls.workers.ingestion.parsing.decimal_kernels import decimal_to_double
-from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.record_batch import Progress, ReadOptions
-
-
-def block_of(text):
-    return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text))
+from distls.workers.ingestion.records.record_batch import ReadOptions
 
 
 def parse(text, **options):
     """Return (rows as lists of (index, value), labels a row, progress)."""
     given_options = ReadOptions(**options)
-    progress = Progress()
-    parser = SvmlightParser(given_options, 0, progress, lambda line: f"f.svm:{line + 1}", BufferPool())
+    run = run_of(given_options)
     rows, labels = [], []
-    for batch in parser.parse(block_of(text)):
-        n = len(batch.row_at) - 1
-        nnz = sum(int(batch.words[at]) for at in batch.row_at[:-1])
-        n_labels = sum(int(batch.words[at + 1]) for at in batch.row_at[:-1])
-        indptr, indices = np.zeros(n + 1, np.int64), np.zeros(nnz, np.uint32)
-        data = np.zeros(nnz, np.float64 if given_options.float64 else np.float32)
-        gather_pairs(
-            batch.words, batch.words.view(np.float32), batch.row_at[:-1], 0, 0, indptr, indices, data
-        )
-        values, offsets = np.zeros(n_labels), np.zeros(n + 1, np.int64)
-        read_labels(batch.words, batch.row_at[:-1], 0, values, offsets)
-        for r in range(n):
-            span = slice(indptr[r], indptr[r + 1])
-            rows.append(list(zip(indices[span].tolist(), data[span].tolist(), strict=True)))
-            labels.append(values[offsets[r] : offsets[r + 1]].tolist())
-    return rows, labels, progress
+    with located("f.svm"):
+        for batch in SvmlightParser(run).parse(block_of(text)):
+            for total, own in zip((rows, labels), listed(batch, given_options.float64), strict=True):
+                total += own
+    return rows, labels, run.progress
 
 
-def refusal(text, **options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, **options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 def parsed_or_message(text, **options):
@@ -252,7 +232,7 @@ def test_unlabelled_and_multilabel_rows():
 
 
 def test_a_row_larger_than_the_record_buffer(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.formats.svmlight._BATCH_WORDS", 16)
+    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 16)
     text = "".join(f"{i} " + " ".join(f"{k}:1" for k in range(i)) + "\n" for i in range(40))
     rows, labels, progress = parse(text.encode())
     assert rows == [[(k, 1.0) for k in range(i)] for i in range(40)]

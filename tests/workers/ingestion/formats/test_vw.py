@@ -1,57 +1,35 @@
 """Vowpal Wabbit text to row records: against a reader in plain Python, and Vowpal Wabbit where it is installed."""
 
+import functools
 import math
 import re
 
 import numpy as np
+import parser_helpers
 import pytest
 from helpers import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from parser_helpers import block_of, listed, located, run_of
 from sklearn.utils.murmurhash import murmurhash3_32 as sklearn_murmur
 
-from distls.storage.dataset.chunks import BufferPool
-from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.vw import VwParser, VwReadOptions, name_hash, only_namespace
-from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
-from distls.workers.ingestion.records.record_batch import Progress
-
-
-def block_of(text):
-    return TextBlock(np.frombuffer(text + b"\n" * PADDING, dtype=np.uint8).copy(), len(text))
 
 
 def parse(text, **options):
     """Return (rows as lists of (column, value), labels a row, importances, progress)."""
-    asked = VwReadOptions(**options)
-    progress = Progress()
-    parser = VwParser(asked, 0, progress, lambda line: f"f.vw:{line + 1}", BufferPool())
+    run = run_of(VwReadOptions(**options))
     rows, labels, weights = [], [], []
-    for batch in parser.parse(block_of(text)):
-        n = len(batch.row_at) - 1
-        nnz = sum(int(batch.words[at]) for at in batch.row_at[:-1])
-        indptr, indices = np.zeros(n + 1, np.int64), np.zeros(nnz, np.uint32)
-        data = np.zeros(nnz, np.float64 if asked.float64 else np.float32)
-        floats = batch.words.view(np.float32)
-        gather_pairs(batch.words, floats, batch.row_at[:-1], 0, 0, indptr, indices, data)
-        values = np.zeros(sum(int(batch.words[at + 1]) for at in batch.row_at[:-1]))
-        offsets = np.zeros(n + 1, np.int64)
-        read_labels(batch.words, batch.row_at[:-1], 0, values, offsets)
-        for r in range(n):
-            span = slice(indptr[r], indptr[r + 1])
-            rows.append(list(zip(indices[span].tolist(), data[span].tolist(), strict=True)))
-            labels.append(values[offsets[r] : offsets[r + 1]].tolist())
-        weights += batch.weights.tolist()
-    return rows, labels, weights, progress
+    with located("f.vw"):
+        for batch in VwParser(run).parse(block_of(text)):
+            for total, own in zip((rows, labels), listed(batch, run.options.float64), strict=True):
+                total += own
+            weights += batch.weights.tolist()
+    return rows, labels, weights, run.progress
 
 
-def refusal(text, **options):
-    with pytest.raises(BadInputError) as caught:
-        parse(text, **options)
-    return str(caught.value)
+refusal = functools.partial(parser_helpers.refusal, parse)
 
 
 # -- names -----------------------------------------------------------------------------------------------
@@ -329,7 +307,7 @@ def test_rows_without_labels_and_with_several():
 
 
 def test_a_row_larger_than_the_record_buffer(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.formats.svmlight._BATCH_WORDS", 16)
+    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 16)
     text = "".join(f"{i} | " + " ".join(f"{k}:1" for k in range(i)) + "\n" for i in range(40))
     rows, labels, weights, progress = parse(text.encode())
     assert rows == [[(k, 1.0) for k in range(i)] for i in range(40)]
@@ -338,7 +316,7 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
 
 
 def test_numbers_that_python_must_convert_stay_with_their_columns(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.formats.svmlight._BATCH_WORDS", 64)
+    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 64)
     token = "0.12345678901234567890123"  # its first 19 digits do not decide the double on their own
     line = "3 |f:0.5 " + " ".join(f"{i % 700}:{token}" for i in range(5000, 0, -1)) + f" 9:x{token}\n"
     good = line.replace(" 9:x", " 9:")

@@ -5,15 +5,12 @@ import pytest
 from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from parser_helpers import block_of, run_of
 
-from distls.storage.dataset.chunks import BufferPool
 from distls.workers.ingestion.formats import csv as csv_reader
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, State
-from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records import few_rows
-from distls.workers.ingestion.records.record_batch import Progress
 from distls.workers.ingestion.survey_task import SurveySpec, _ColumnReader
 
 NUMBER = st.one_of(
@@ -68,11 +65,6 @@ def options_of(names, separator, *, na="", float64=False, words=True):
     )
 
 
-def block_of(text):
-    encoded = text.encode()
-    return TextBlock(np.frombuffer(encoded + b"\n" * PADDING, dtype=np.uint8).copy(), len(encoded), False)
-
-
 def facts_of(reader, *arrays):
     words = reader.table.words
     n = len(reader.table)
@@ -82,9 +74,9 @@ def facts_of(reader, *arrays):
 
 def staged(text, options):
     """Return all that a parser leaves, bit for bit."""
-    progress, found = Progress(), []
-    parser = csv_reader.DelimitedParser(options, 1, progress, str, BufferPool())
-    for batch in parser.parse(block_of(text)):
+    found, run = [], run_of(options, 1)
+    parser = csv_reader.DelimitedParser(run)
+    for batch in parser.parse(block_of(text.encode())):
         words = batch.words.copy()
         words[batch.row_at[:-1] + 2] = 0  # reserved
         weights = [] if batch.weights is None else batch.weights
@@ -95,14 +87,14 @@ def staged(text, options):
                 batch.rounded,
             )
         )
-    return found, vars(progress), parser.state[State.LINE], parser.state[State.POSITION]
+    return found, vars(run.progress), parser.state[State.LINE], parser.state[State.POSITION]
 
 
 def surveyed(text, options):
     limits = {c: 3 for c, name in enumerate(options.columns) if name[0] == "c"}
     checked = tuple(c for c, name in enumerate(options.columns) if name[0] in "ng")
-    reader = _ColumnReader(SurveySpec(None, "", None, options, limits, checked, 0), str)
-    reader.run(block_of(text))
+    reader = _ColumnReader(SurveySpec(None, "", options, limits, checked, 0))
+    reader.run(block_of(text.encode()))
     return reader.result(), facts_of(reader), reader.state[: State.ROWS + 1].tolist()
 
 
@@ -165,9 +157,9 @@ def test_beyond_a_limit_of_a_process_rows_are_the_kernels(both, monkeypatch):
 
 
 def test_kinds_that_are_only_the_kernels(both):
-    reader = csv_reader.DelimitedParser(options_of(["n0", "y"], ","), 0, Progress(), str, BufferPool())
+    reader = csv_reader.DelimitedParser(run_of(options_of(["n0", "y"], ",")))
     reader.columns[0, 0] = Kind.DATE
-    block = block_of("1,x\n")
+    block = block_of(b"1,x\n")
     read = block.text, block.size, reader.rules, reader.columns, reader.table.words, reader.answers
     few = few_rows.FewRows(read, reader.state, reader.dialect.missing)
     with pytest.raises(few_rows.NotPlainError):
