@@ -89,11 +89,11 @@ class Hosts:
         """Start the scheduler in the hub."""
         self.start(self.hub, "distributed.cli.dask_scheduler", "--host", "10.213.0.1", "--no-dashboard")
 
-    def start(self, host: str, *command: object) -> subprocess.Popen[str]:
-        """Start a Python module on a host."""
+    def start(self, host: str, *command: object, out: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        """Start a Python module on a host, where what it says goes to `out`."""
         process = subprocess.Popen(
             ["ip", "netns", "exec", host, sys.executable, "-m", *map(str, command)],
-            stdout=subprocess.PIPE if "fit" in command else subprocess.DEVNULL,
+            stdout=out,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
