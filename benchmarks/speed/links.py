@@ -48,7 +48,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.reduction_tasks import Size
 from distls.execution.dask.remote_cluster import connect
 from distls.execution.executor import group_items
-from distls.execution.memory_budget import MIB
+from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import count_nodes, fan_of, joined, merge_levels, traffic_of
 from distls.execution.serial import SerialExecutor
 from distls.planning.cluster_plan import ClusterPlan, plan
@@ -256,10 +256,21 @@ def train(method: str, data: str, workers: int, rounds: int, out: Path) -> None:
     executor = _connected(workers)
     modelled = Modelled(executor)
     given: dict[str, Any] = {"params": {**PARAMS.get(method, {}), "lanes": workers}}
+    # So many workers on one machine are said to have a share of half of what is free, and need no more than this.
+    memory = MemoryBudget(512 * MIB, workers)
     history, said = History(), plan(method, data, **given, cluster=f"{workers}x1", rate=1e8)
     assert isinstance(said, ClusterPlan)
     passes = rounds / said.plan.rounds_per_pass
-    fit(method, data, **given, passes=passes, eval_every=10**6, executor=executor, callbacks=[history])
+    fit(
+        method,
+        data,
+        **given,
+        passes=passes,
+        eval_every=10**6,
+        executor=executor,
+        memory=memory,
+        callbacks=[history],
+    )
     seconds = [record["seconds"] for record in history.records]
     made = {
         "rounds": len(seconds),
@@ -394,7 +405,7 @@ def _rows(workers: int, options: argparse.Namespace) -> list[dict[str, Any]]:
         for host in (*hosts.workers, *hosts.others):
             hosts.shape(host, options.rate)
         hosts.start_scheduler()
-        hosts.start_workers()
+        hosts.start_workers("--no-nanny")  # half of the processes, which start on the cores of one machine
         if options.fits:
             with tempfile.TemporaryDirectory() as folder:
                 return _fits(hosts, options, Path(folder))
