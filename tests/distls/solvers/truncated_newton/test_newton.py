@@ -237,6 +237,19 @@ def test_a_path_from_stochastic_gradients_is_planned_before_its_strengths_are_kn
     assert fit("newton", data, params=params, select=data).status == Status.CONVERGED
 
 
+def test_steps_take_one_read_where_the_blocks_of_dense_columns_are_the_hessian(tmp_path):
+    x, y = labelled_rows(600, 40, 2)
+    reads = {}
+    for name, rows in (("dense", x.toarray()), ("csr", x)):
+        data, history = write_dataset(tmp_path / name, rows, y, partition_rows=50), History()
+        result = fit("newton", data, params={"alpha": 1e-4}, rtol=1e-6, callbacks=[history])
+        assert result.status == Status.CONVERGED
+        reads[name] = [record["details"]["stage"] for record in history.records]
+    assert "product" in reads["csr"]
+    assert len(reads["dense"]) < len(reads["csr"]) / 2
+    assert set(reads["dense"][:-1]) <= {"gradient", "search"}
+
+
 def test_it_ends_where_no_step_helps(tmp_path):
     """Without a tolerance that can be met it stops at rounding, well before its passes are over."""
     x, y = labelled_rows(200, 20, 3)
