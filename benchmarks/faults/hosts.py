@@ -89,11 +89,11 @@ class Hosts:
         """Start the scheduler in the hub."""
         self.start(self.hub, "distributed.cli.dask_scheduler", "--host", "10.213.0.1", "--no-dashboard")
 
-    def start(self, host: str, *command: object) -> subprocess.Popen[str]:
-        """Start a Python module on a host."""
+    def start(self, host: str, *command: object, out: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        """Start a Python module on a host, where what it says goes to `out`."""
         process = subprocess.Popen(
             ["ip", "netns", "exec", host, sys.executable, "-m", *map(str, command)],
-            stdout=subprocess.PIPE if "fit" in command else subprocess.DEVNULL,
+            stdout=out,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
@@ -102,13 +102,13 @@ class Hosts:
         self._processes.append(process)
         return process
 
-    def start_workers(self) -> None:
-        """Start a worker, with its nanny, on every host where none runs: what a service manager does."""
+    def start_workers(self, *options: str) -> None:
+        """Start a worker, by default with its nanny, on every host where none runs: what a service manager does."""
         for number, host in enumerate(self.workers):
             if host not in self._working or self._working[host].poll() is not None:
                 self._working[host] = self.start(
                     host, "distributed.cli.dask_worker", SCHEDULER, "--host", f"tcp://10.213.0.{10 + number}",
-                    "--nthreads", 1, "--memory-limit", 0, "--no-dashboard",
+                    "--nthreads", 1, "--memory-limit", 0, "--no-dashboard", *options,
                 )  # fmt: skip
 
     def end_worker(self, host: str) -> None:

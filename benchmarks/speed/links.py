@@ -48,7 +48,7 @@ from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.reduction_tasks import Size
 from distls.execution.dask.remote_cluster import connect
 from distls.execution.executor import group_items
-from distls.execution.memory_budget import MIB
+from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import count_nodes, fan_of, joined, merge_levels, traffic_of
 from distls.execution.serial import SerialExecutor
 from distls.planning.cluster_plan import ClusterPlan, plan
@@ -188,11 +188,16 @@ def by_sockets(executor: DaskExecutor, shared: Array, _way: str) -> Array:
 WAYS: dict[str, Callable[[DaskExecutor, Array, str], Array]] = {"actors": by_actors, "sockets": by_sockets}
 
 
+def _connected(workers: int) -> DaskExecutor:
+    """Return the executor when all workers are there, which begin on the cores of one machine."""
+    with Client(SCHEDULER, timeout=SECONDS) as client:
+        client.wait_for_workers(workers, timeout=SECONDS * max(1, workers / 8))
+    return connect(SCHEDULER)
+
+
 def drive(way: str, workers: int, megabytes: int, rounds: int, out: Path) -> None:
     """Reduce some rounds as the driver, and write seconds and memory."""
-    with Client(SCHEDULER, timeout=SECONDS) as client:
-        client.wait_for_workers(workers, timeout=SECONDS)
-    executor = connect(SCHEDULER)
+    executor = _connected(workers)
     shared = np.linspace(1, 2, megabytes * MIB // 8)
     same = SerialExecutor().reduce(result_of, range(executor.slots), merge=add, shared=shared)
     before, seconds = peak_rss(), []
@@ -248,14 +253,24 @@ class Modelled:
 
 def train(method: str, data: str, workers: int, rounds: int, out: Path) -> None:
     """Train some rounds as the driver; write how many there were, their seconds, and what plan and model say."""
-    executor = connect(SCHEDULER)
-    executor.client.wait_for_workers(workers, timeout=SECONDS)
+    executor = _connected(workers)
     modelled = Modelled(executor)
     given: dict[str, Any] = {"params": {**PARAMS.get(method, {}), "lanes": workers}}
+    # So many workers on one machine are said to have a share of half of what is free, and need no more than this.
+    memory = MemoryBudget(512 * MIB, workers)
     history, said = History(), plan(method, data, **given, cluster=f"{workers}x1", rate=1e8)
     assert isinstance(said, ClusterPlan)
     passes = rounds / said.plan.rounds_per_pass
-    fit(method, data, **given, passes=passes, eval_every=10**6, executor=executor, callbacks=[history])
+    fit(
+        method,
+        data,
+        **given,
+        passes=passes,
+        eval_every=10**6,
+        executor=executor,
+        memory=memory,
+        callbacks=[history],
+    )
     seconds = [record["seconds"] for record in history.records]
     made = {
         "rounds": len(seconds),
@@ -332,8 +347,9 @@ def _run(hosts: Hosts, *options: object) -> tuple[dict[str, Any], dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         out, before = Path(folder) / "out.json", _counted(hosts)
         options = (*options, "--workers", len(hosts.workers), "--out", out)
-        ended = hosts.start(hosts.others[0], "benchmarks.speed.links", *options).wait(10 * SECONDS)
-        assert ended == 0, options
+        driver = hosts.start(hosts.others[0], "benchmarks.speed.links", *options, out=subprocess.PIPE)
+        said, _ = driver.communicate(timeout=10 * SECONDS)
+        assert driver.returncode == 0, (options, said)
         made = json.loads(out.read_text())
     return made, {host: np.subtract(after, before[host]) for host, after in _counted(hosts).items()}
 
@@ -389,7 +405,7 @@ def _rows(workers: int, options: argparse.Namespace) -> list[dict[str, Any]]:
         for host in (*hosts.workers, *hosts.others):
             hosts.shape(host, options.rate)
         hosts.start_scheduler()
-        hosts.start_workers()
+        hosts.start_workers("--no-nanny")  # half of the processes, which start on the cores of one machine
         if options.fits:
             with tempfile.TemporaryDirectory() as folder:
                 return _fits(hosts, options, Path(folder))

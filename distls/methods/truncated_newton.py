@@ -66,6 +66,6 @@ TRUNCATED_NEWTON_METHODS = (
         path=True,
         in_memory=True,
         alpha_by_rows=("class",),
-        version=4,  # sums as they are written; early products of a quarter of the rows; long steps are searched along
+        version=5,  # products by the blocks of few dense columns; sums as they are written; searches along long steps
     ),
 )

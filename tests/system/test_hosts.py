@@ -5,6 +5,7 @@ and the namespaces go with the test. Skips where it may not make any.
 """
 
 import json
+import subprocess
 import sys
 import time
 
@@ -60,7 +61,7 @@ class Fit:
         self._events = run / "events.jsonl"
         hosts.start_workers()
         command = ("distls", "fit", "mcid", data, run, "-p", "loss=hinge", "--passes", PASSES)
-        self._process = hosts.start(hosts.hub, *command, "--scheduler", SCHEDULER)
+        self._process = hosts.start(hosts.hub, *command, "--scheduler", SCHEDULER, out=subprocess.PIPE)
 
     def records(self):
         """Return what is known of the rounds so far."""

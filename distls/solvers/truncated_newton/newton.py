@@ -1,9 +1,10 @@
 """Truncated Newton with conjugate gradients over row partitions; a round is one read of the rows.
 
 Newton's step solves H p = -g roughly, by preconditioned conjugate gradients each of whose iterations is a read (Nash,
-Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008). Where its end does not lower the objective
-enough (Armijo), one read has the losses of several shorter steps, whose best is taken. Sums over rows are all that a
-read returns, so that passes do not depend on lanes or workers.
+Dembo-Eisenstat-Steihaug 1983; of linear models Lin, Weng, Keerthi 2008), but where a gradient's read has H too, of few
+dense columns. Where its end does not lower the objective enough (Armijo), one read has the losses of several shorter
+steps, whose best is taken. Sums over rows are all that a read returns, so that passes depend neither on lanes nor
+on workers.
 With the l1 of an elastic net it works within orthants (`Orthants`), and steps are halved.
 As the slopes of the losses are a dual point, the gradient at the weights gives the duality gap at no further read;
 with an intercept without a penalty they are balanced first (`Balance`), for one more.
@@ -64,6 +65,7 @@ class Newton(Solver[NewtonState]):
         self._first = int(problem.fit_intercept)
         n_features, k = problem.shape[0] + self._first, self._form.n_outputs
         self._blocks = problem.dataset.meta.layout == "dense" and n_features <= _MOST_BLOCK_COLUMNS
+        self._whole = self._blocks and (k == 1 or self._form.form.separable)
         needs = NewtonTask.needs((n_features, k), blocks=self._blocks)
         self._reader = BlockReader(
             problem,
@@ -183,14 +185,14 @@ class Newton(Solver[NewtonState]):
         sums = self._read(executor, self._task(kind), points, only)
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            following = follow(following, sums)
+            following = self._solved(follow(following, sums))
         return following, self._report(following, sums)
 
     def _asked(self, state: NewtonState) -> tuple[Kind, Points, Callable[..., NewtonState]]:
         """Return what is read, of which points, and what follows from the sums."""
         first = bool(self._first)
         if state.stage == PRODUCT:
-            return "product", Points(np.hstack([state.point, state.direction]), first), self._multiplied
+            return "product", Points(np.hstack([state.point, state.direction]), first), self._read_product
         if state.stage == SEARCH:
             points = Points(np.hstack([state.point, state.step]), first, np.multiply(state.share, _SHORTER))
             return "search", points, self._searched
@@ -273,10 +275,20 @@ class Newton(Solver[NewtonState]):
         weights = np.asarray(meta.label_weights) * self.problem.class_weight
         return float(weights @ values / weights.sum())
 
-    def _multiplied(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
-        """Do an iteration of conjugate gradients; its last one makes the next candidate."""
-        direction, n = state.direction, float(sums.ledger.n_rows)
-        product = self._free(state, sums.image / n + self._strength * direction)
+    def _read_product(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
+        return self._multiplied(state, sums.image / float(sums.ledger.n_rows))
+
+    def _solved(self, state: NewtonState) -> NewtonState:
+        """Make the whole step where the blocks are the Hessian: then its products need no read."""
+        while self._whole and state.stage == PRODUCT and not state.settled:
+            columns = zip(state.curvature, state.direction.T, strict=True)
+            state = self._multiplied(state, np.stack([block @ column for block, column in columns], axis=1))
+        return state
+
+    def _multiplied(self, state: NewtonState, product: Array) -> NewtonState:
+        """Do an iteration of conjugate gradients, with the product of the losses; the last makes the next candidate."""
+        direction = state.direction
+        product = self._free(state, product + self._strength * direction)
         bend = float(np.vdot(direction, product))
         if not (math.isfinite(bend) and bend > 0.0):
             return self._stepped(state) if state.products else replace(state, settled=True)

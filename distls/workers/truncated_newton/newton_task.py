@@ -84,6 +84,8 @@ class NewtonTask(Task):
         m, k = len(self.shared.theta), self.n_outputs
         shape = (0, k) if self.kind != "gradient" else (k, m, m) if self.blocks else (m, k)
         along = np.zeros(len(self.shared.lengths))
+        # Once: beside another array of its size, the system would take it back and give it page by page for each piece.
+        self._half = np.empty((_MOST_ROWS, m) if self.blocks and self.kind == "gradient" else (0, 0))
         self.total = NewtonSum(np.zeros((m, k)), np.zeros(shape), np.zeros(k), np.zeros(k), along)
 
     def add(self, index: int, part: Partition) -> None:
@@ -151,7 +153,7 @@ class NewtonTask(Task):
             _add_products(_squared(x), curvature, total.curvature[first:])
             return
         assert isinstance(x, DenseRows)
-        half = np.empty((len(x.values), first + x.values.shape[1]))
+        half = self._half[: len(x.values)]
         for c, block in enumerate(total.curvature):
             # the losses are convex; the product of a matrix with itself is half the work of another
             root = np.sqrt(np.maximum(curvature[:, c, None], 0.0))

@@ -13,6 +13,7 @@ from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 from distls.columns.sharding import add_columns
 
 TESTS = Path(__file__).parents[1]
+ARM = os.environ.get("DISTLS_ARM", "")  # of tests/emulated_arm.sh
 FOLDERS = ("simd", "linear_algebra", "losses", "dual_ascent")
 AVX2 = "avx2", "fma", "bmi2", "f16c"
 AVX512 = *AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"
@@ -110,3 +111,56 @@ def test_row_methods_have_the_same_bits_with_the_code_of_numpy_and_blas_for_anot
 def test_fits_have_the_same_bits_on_every_processor_with_fused_multiply_add(name, fits_here, tmp_path):
     data, _, expected = fits_here
     assert _run_for(name, tmp_path, "-c", _FITS, str(data)).splitlines() == expected
+
+
+# Before the fits: keeps which kernels they ask for, by their names and the types of their arguments.
+_RECORD = """
+import pickle, sys
+from numba.core import serialize
+from distls.workers.compilation.kernel_cache import KernelCache
+asked, load = {}, KernelCache.load_overload
+def recorded(cache, types, context):
+    made = cache._py_func
+    asked[made.__module__, made.__qualname__, str(types)] = serialize.dumps(types)
+    with open(sys.argv[2], "wb") as out:
+        pickle.dump(asked, out)
+    return load(cache, types, context)
+KernelCache.load_overload = recorded
+"""
+# Compiles these for 64-bit ARM, here, as an emulator takes many times as long. Nothing of it can be called here.
+_CROSS = """
+import importlib, pickle, sys
+import llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+arm = "aarch64-unknown-linux-gnu"
+llvm.get_process_triple = lambda: arm
+llvm.Target.from_default_triple = classmethod(lambda cls: cls.from_triple(arm))
+import distls.workers.losses.loss_registry
+with open(sys.argv[1], "rb") as recorded:
+    asked = pickle.load(recorded)
+for (module, name, _), types in asked.items():
+    getattr(importlib.import_module(module), name).compile(pickle.loads(types))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(not ARM, reason="DISTLS_ARM names no folder that tests/emulated_arm.sh has made")
+def test_row_methods_have_the_same_bits_on_an_emulated_arm_processor(fits_here, tmp_path):
+    data, cache, expected = fits_here
+    asked, emulator = str(tmp_path / "asked"), ("qemu-aarch64-static", "-L", ARM, f"{ARM}/usr/bin/python3")
+    _run_for("x86-64-v3", cache, "-c", _RECORD + _FITS, str(data), asked, "kernels")
+    environment = os.environ | {
+        "PYTHONPATH": str(TESTS.parents[1]),
+        "NUMBA_CPU_NAME": "neoverse-n1",
+        "NUMBA_CPU_FEATURES": "+neon",
+        "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
+    }
+    subprocess.run([sys.executable, "-c", _CROSS, asked], env=environment, check=True)
+    fits = [*emulator, "-c", _FITS, str(data), "kernels"]
+    found = subprocess.run(
+        fits, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert len(found) > 10
+    assert set(found) <= set(expected)
