@@ -38,11 +38,11 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.process import single_threaded_blas
 
 # Looks for a better lower bound of the optimum than that of a fit's weights, from the fit, its objective and bound, an
-# executor and data, and what proves a dual point; returns the bound, the bytes read for it, and the lowest objective of
-# the weights that it has seen.
+# executor and data, and what proves a dual point; returns the bound, the bytes read for it, the passes, and the lowest
+# objective of the weights that it has seen.
 BoundSearch = Callable[
     [Fitted, float, float, Executor, DatasetRef, Callable[[Fitted], dict[str, Any]]],
-    tuple[float, int, float | None],
+    tuple[float, int, float, float | None],
 ]
 
 
@@ -70,6 +70,11 @@ class Evaluator:
         # squared norms of the rows of the gradient of the last objective, where it has one
         self.slope: NDArray[np.float64] | None = None
         self._mean_row: NDArray[np.float64] | None = None  # of the training data, for least squares
+
+    @property
+    def searches(self) -> bool:
+        """Whether evaluations may look for a bound of the optimum, or make the intercept optimal, by further reads."""
+        return self._search is not None or self._balances
 
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
@@ -133,8 +138,10 @@ class Evaluator:
         an intercept the bound would require minimising over it, so the gradient's norm is reported instead.
         """
         problem, predictor, known = self._problem, fitted.predictor, await self._known(fitted)
-        if known is not None:
+        if known is not None and fitted.improved_weights is None:
             return known
+        if known is not None:
+            return known | await self._improved(problem, fitted, known["certificate"], known["objective"])
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.debias is not None:
@@ -154,21 +161,14 @@ class Evaluator:
         certificate = certificate_of(problem, predictor, total, value, mean_row=mean_row)
         self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
-        certificate, own, further = await self._improved(problem, fitted, certificate, value)
-        read += own
-        return {
-            "objective": value,
-            "certificate": certificate,
-            "eval_bytes_read": read,
-            "certificate_rounding": rounding,
-            "certificate_passes": further,
-        }
+        found = {"objective": value, "certificate_rounding": rounding}
+        return found | await self._improved(problem, fitted, certificate, value, read)
 
     async def _improved(
-        self, problem: Problem, fitted: Fitted, certificate: dict[str, Any], value: float
-    ) -> tuple[dict[str, Any], int, float]:
-        """Return the certificate that other weights improve, the bytes read for it, and the passes."""
-        read, passes = 0, 0.0
+        self, problem: Problem, fitted: Fitted, certificate: dict[str, Any], value: float, read: int = 0
+    ) -> dict[str, Any]:
+        """Return the certificate that other weights improve, the bytes read, `read` among them, and the passes."""
+        passes = 0.0
         searches = [] if fitted.improved_weights is None else [fitted.improved_weights]
         if self._balances and fitted.debias is None:
             searches.append(partial(self._balanced, problem, fitted.predictor))
@@ -184,7 +184,7 @@ class Evaluator:
             read += own
             if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
                 certificate = tightened(certificate, value, other, (bound, rounding_of(problem, value)))
-        return certificate, read, passes
+        return {"certificate": certificate, "eval_bytes_read": read, "certificate_passes": passes}
 
     async def _known(self, fitted: Fitted) -> dict[str, Any] | None:
         """Return what the method, or its dual point, has to say of its own fit; None where that is nothing."""
@@ -203,17 +203,17 @@ class Evaluator:
         bounds = certificate["kind"] in BOUNDS
         own = value - certificate["value"] if bounds else loss_named(self._problem.loss).floor
 
-        def bounded(executor: Executor) -> tuple[float, int, float | None]:
+        def bounded(executor: Executor) -> tuple[float, int, float, float | None]:
             def proof(near: Fitted) -> dict[str, Any]:
                 return run_alone(self._proven(near.predictor, cast("DualPoint", near.duals)), executor)
 
             return search(fitted, value, own, executor, self._data, proof)
 
-        bound, read, reached = await Wanted(bounded)
+        bound, read, passes, reached = await Wanted(bounded)
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
-        found = {"certificate": certificate, "eval_bytes_read": read}
+        found = {"certificate": certificate, "eval_bytes_read": read, "certificate_passes": passes}
         return {**values, **found, "bound": bound, "reached": reached}
 
     def _balanced(

@@ -29,6 +29,8 @@ _SHARE = 0.25
 # What a read of all rows costs, in passes: scores and gradients of all outputs, of which some methods need few; where
 # a dual point is judged, scores alone, beside passes that change duals and weights.
 _READ, _READ_OF_DUALS = 2.0, 0.5
+# What a search for other weights, or for a dual point, is expected to cost beside it before one was made.
+_SEARCH = 8.0
 # Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
@@ -94,8 +96,8 @@ class Progress:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0  # Passes at the last evaluation
-    # What certificates have cost, the last of them, and all, counted in passes; None in a fit that was begun when each
-    # pass was evaluated
+    # What certificates have cost, the last one with a search, and all, counted in passes; None in a fit that was begun
+    # when each pass was evaluated
     certified: float = 0.0
     certified_all: float | None = 0.0
     # With patience: {"error", "round", "misses"} of the best evaluation so far
@@ -141,20 +143,21 @@ async def solve(
     *,
     limits: Request[Any],
     evaluate: Evaluate,
+    searches: bool = False,
     callbacks: Sequence[Callback] = (),
     what: str = "",  # of several settings which this is, for the callbacks
 ) -> Solution:
     """Run rounds until a limit is met, as a fit of a batch; a fit that had met one when it was stopped does none.
 
     `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
-    ``eval_error``...
+    ``eval_error``...; `searches` tells that it may look for a bound of the optimum, whatever the method.
     """
     earlier = start.progress.seconds  # until this fit was begun or resumed
     done, status = start, _status(solver, limits, start)
     try:
         # A round whose callbacks fail is not done: `done` moves only after all of them.
         while status == Status.RUNNING:
-            following = await _round(solver, done, limits, evaluate, earlier)
+            following = await _round(solver, done, limits, evaluate, earlier, searches=searches)
             following.record["seconds"] = following.progress.seconds
             status = _status(solver, limits, following)
             for callback in callbacks:
@@ -180,7 +183,13 @@ async def solve(
 
 
 async def _round(
-    solver: Solver[S], done: Standing[S], limits: Request[Any], evaluate: Evaluate, earlier: float
+    solver: Solver[S],
+    done: Standing[S],
+    limits: Request[Any],
+    evaluate: Evaluate,
+    earlier: float,
+    *,
+    searches: bool,
 ) -> Standing[S]:
     """Do a round, and evaluate if that is due."""
     progress = replace(done.progress)
@@ -194,7 +203,13 @@ async def _round(
         return following
     # Evaluated at the same predictor that would be published.
     fitted = solver.weights(state)
-    whole = _is_worth(solver, following, limits, fitted)
+    whole = _is_worth(solver, following, limits, fitted, searches=searches)
+    if isinstance(fitted.known, dict) and not _affords(
+        following, limits, _search_cost(fitted, progress, limits)
+    ):
+        fitted = replace(fitted, improved_weights=None)
+    if _status(solver, limits, following) == Status.RUNNING:
+        fitted = replace(fitted, search_passes=_left(following, limits) - _read_cost(fitted))
     # Patience needs the error of every pass, and no certificate.
     if not whole and limits.patience is None:
         return following
@@ -257,23 +272,43 @@ def _is_due(solver: Solver[S], done: Standing[S], limits: Request[Any]) -> bool:
     return due or status != Status.RUNNING
 
 
-def _is_worth(solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted) -> bool:
-    """Return whether certificates stay within their share with one more, by counts alone, or it was asked for."""
-    progress, estimated = done.progress, done.record.get("gap_estimate") is not None
-    if limits.eval_every is not None or progress.certified_all is None:
-        return True
+def _is_worth(
+    solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted, *, searches: bool
+) -> bool:
+    """Return whether certificates stay within their share with one more, or it is due whatever it costs."""
     # Those that wait for an estimate are few, and what the method knows costs nothing.
-    if (_waits_for_estimate(limits) and estimated) or isinstance(fitted.known, dict):
+    estimated = _waits_for_estimate(limits) and done.record.get("gap_estimate") is not None
+    if estimated or isinstance(fitted.known, dict):
         return True
-    cost = _read_cost(fitted)
-    # A search for other weights takes reads of its own, about as many as the last one.
-    cost = max(cost, progress.certified) if fitted.improved_weights is not None else cost
-    affordable = progress.certified_all + cost <= _SHARE * done.state.passes + _ROUNDING
-    return affordable or _status(solver, limits, done) != Status.RUNNING
+    # The bound of the weights' own gradient may do: one read tells, before anything is searched.
+    searches = fitted.improved_weights is not None or (searches and bool(done.progress.certified_all))
+    cost = _search_cost(fitted, done.progress, limits) if searches else _read_cost(fitted)
+    return _affords(done, limits, cost) or _status(solver, limits, done) != Status.RUNNING
+
+
+def _left(done: Standing[Any], limits: Request[Any]) -> float:
+    """Return what certificates may cost now, by counts alone: all where they were asked for."""
+    spent = done.progress.certified_all
+    if limits.eval_every is not None or spent is None:
+        return math.inf
+    return _SHARE * done.state.passes - spent
+
+
+def _affords(done: Standing[Any], limits: Request[Any], cost: float) -> bool:
+    return cost <= _left(done, limits) + _ROUNDING
 
 
 def _read_cost(fitted: Fitted) -> float:
     return 0.0 if isinstance(fitted.known, dict) else _READ if fitted.duals is None else _READ_OF_DUALS
+
+
+def _search_cost(fitted: Fitted, progress: Progress, limits: Request[Any]) -> float:
+    """Return what a certificate with a search is expected to cost: as much as the last one, or a first one."""
+    if fitted.improved_weights is not None or progress.reached is None:
+        return progress.certified or _read_cost(fitted) + _SEARCH
+    # A search by dual ascent that has come to its end is the last, one that was cut off is to get further.
+    lacks = 2.0 * (progress.reached - (progress.bound or 0.0)) > largest_certificate(limits, progress.reached)
+    return 2.0 * progress.certified if lacks else _read_cost(fitted)
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
@@ -314,10 +349,13 @@ async def _evaluate(
 
 
 def _count_cost(fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
-    """Enter the work of a certificate, in passes; a search for a bound is made once, and no part of it."""
-    progress.certified = _read_cost(fitted) + record.pop("certificate_passes", 0.0)
+    """Enter the work of a certificate, in passes."""
+    searched = record.pop("certificate_passes", 0.0)
+    cost = _read_cost(fitted) + searched
+    if searched:
+        progress.certified = cost
     if progress.certified_all is not None:
-        progress.certified_all += progress.certified
+        progress.certified_all += cost
 
 
 def relative_bound(record: Mapping[str, Any]) -> float | None:

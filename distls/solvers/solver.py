@@ -1,5 +1,6 @@
 """The interface of solvers: a few methods over an explicit state; `loop.py` owns everything else."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -54,6 +55,19 @@ class Fitted:
     known: Record | Callable[[Executor], Record] | None = None
     # Where the method can look for weights that have a better dual point
     improved_weights: ImproveFn | None = None
+    search_passes: float = math.inf  # Most that a search for a dual point may take
+
+
+def known_gap(problem: Problem, objective: float, gap: float) -> Record:
+    """Return what a method knows of its weights without a read: their objective, and a certificate."""
+    rounding = float(np.finfo(problem.dtype).eps) * abs(objective)
+    return {
+        "objective": objective,
+        # no loss is negative
+        "certificate": {"kind": "duality_gap", "value": min(gap, objective)},
+        "eval_bytes_read": 0,
+        "certificate_rounding": rounding,
+    }
 
 
 @dataclass

@@ -144,8 +144,9 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     await Wanted(solver.prepare)  # workers compile and load their kernels
     begun.progress.startup_seconds += await OwnSeconds() - prepared
     solution = await solve(
-        solver, begun, limits=request, evaluate=evaluator, callbacks=watchers, what=options.what
-    )
+        solver, begun, limits=request, evaluate=evaluator, searches=evaluator.searches, callbacks=watchers,
+        what=options.what,
+    )  # fmt: skip
     # Only a fit that a limit has ended can go on from its last state.
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     again = solution.done is begun

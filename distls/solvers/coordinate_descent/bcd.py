@@ -37,7 +37,15 @@ from distls.solvers.coordinate_descent.near_search import (
 )
 from distls.solvers.coordinate_descent.row_blocks import RowBlocks
 from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
-from distls.solvers.solver import DebiasProblem, Fitted, RoundReport, Solver, evaluation_tasks, prepare
+from distls.solvers.solver import (
+    DebiasProblem,
+    Fitted,
+    RoundReport,
+    Solver,
+    evaluation_tasks,
+    known_gap,
+    prepare,
+)
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
@@ -328,22 +336,12 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if state.refit:
             return Fitted(predictor, debias=DebiasProblem(self.params["debias"], state.used))
         if self.certifies(state):
-            return Fitted(predictor, known=_known(state, self.problem))
+            return Fitted(predictor, known=known_gap(self.problem, state.objective, state.gap))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0 and self._blocks is None
         return Fitted(
             predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
         )
-
-
-def _known(state: BcdState, problem: Problem) -> dict[str, Any]:
-    """Return objective and certificate as the read of all columns has found them."""
-    return {
-        "objective": state.objective,
-        "certificate": {"kind": "duality_gap", "value": min(state.gap, state.objective)},
-        "eval_bytes_read": 0,
-        "certificate_rounding": float(np.finfo(problem.dtype).eps) * abs(state.objective),
-    }
 
 
 def _shards_of(problem: Problem) -> ColumnShards:

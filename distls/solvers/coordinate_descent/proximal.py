@@ -29,10 +29,18 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     diverged,
 )
 from distls.solvers.largest_eigenvalue import COLUMNS, NORM_READS, RESIDUAL, general_basis, leading_eigenvalue
-from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks, predictor_of
+from distls.solvers.solver import (
+    Fitted,
+    RoundReport,
+    Solver,
+    evaluation_tasks,
+    known_gap,
+    predictor_of,
+)
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
+from distls.workers.coordinate_descent.dual_bounds import DualFactor, bound_of
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     PointMoments,
@@ -42,6 +50,7 @@ from distls.workers.least_squares.multi_point_task import (
     StackedWeights,
 )
 from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -72,6 +81,8 @@ class Proximal(Solver[ProximalState]):
         self._search = None if plain else NearSearch.of(problem, params["active_mib"], self._folder)
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
+        # a free intercept asks for gradients that sum to zero
+        self._proves = not (plain or problem.fit_intercept) and problem.alpha > 0.0
         self._constant = params.get("step") == "constant"
         self._reader = self._planned()
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
@@ -216,7 +227,18 @@ class Proximal(Solver[ProximalState]):
         # The sum of the gradient is NaN or infinite as soon as any element is.
         if not np.isfinite([*values, gradient.sum()]).all():
             return diverged(state), "diverged"
+        if self._proves:
+            state = replace(state, bound=max(state.bound, self._bound(state, float(values[-1]), gradient)))
         return self._steps.advance(state, Read(float(values[0]), float(values[-1]), gradient))
+
+    def _bound(self, state: ProximalState, loss: float, gradient: Array) -> float:
+        """Return the bound of the optimum that the gradients at the point that was read give."""
+        problem, point = self.problem, state.ahead if state.ahead.size else state.candidate
+        factor, conjugated = penalty_named(problem.penalty).conjugate(
+            -gradient, problem.alpha, problem.l1_ratio
+        )
+        dual = DualFactor(factor, conjugated, float(np.vdot(gradient, point)))
+        return bound_of(problem.loss, loss, dual, None)
 
     def _products(self, moments: Moments) -> Array:
         """Return the means of rows, with the constant where there is one, times their gradients; shape (m, q)."""
@@ -233,11 +255,18 @@ class Proximal(Solver[ProximalState]):
 
     def weights(self, state: ProximalState) -> Fitted:
         """Return the last accepted weights."""
-        found = predictor_of(state.point, self.problem)
-        if self._search is None:
-            return Fitted(found)
-        nearer = partial(self._search.nearer, found.coefficients, found.intercept, self.data)
-        return Fitted(found, improved_weights=nearer)
+        found, nearer = predictor_of(state.point, self.problem), None
+        if self._search is not None:
+            nearer = partial(self._search.nearer, found.coefficients, found.intercept, self.data)
+        return Fitted(found, known=self._known(state), improved_weights=nearer)
+
+    def _known(self, state: ProximalState) -> dict[str, Any] | None:
+        """Return objective and certificate as reads for steps have found them, None where these prove nothing."""
+        if not (self._proves and len(state.objectives)):
+            return None
+        objective = float(state.objectives[-1])
+        rounding = float(np.finfo(self.problem.dtype).eps) * abs(objective)
+        return known_gap(self.problem, objective, max(objective - state.bound, 0.0) + rounding)
 
 
 class Fista(Proximal):

@@ -64,6 +64,7 @@ class ProximalState(State):
     moved: float = 0.0
     first: float = 0.0
     ratio: float | None = None
+    bound: float = 0.0  # Of the optimum, the best from gradients that were read; no loss is negative
     # shape (m, q): An orthonormal basis in the iteration for the norm of Sigma
     vectors: Array = field(default_factory=NONE.copy)
 

@@ -26,10 +26,11 @@ from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place
 from distls.workers.losses.loss_registry import lacks
-from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
 _MOST_PASSES = 50  # of one search
+# What one of them costs, in passes of the fit, of which some change few weights a row: as a read for a certificate.
+_PASS = 2.0
 # The gap of the ascent's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
 _GOAL = 0.5
 
@@ -65,23 +66,23 @@ class DualSearch:
         executor: Executor,
         data: DatasetRef,
         prove: Proof,
-    ) -> tuple[float, int, float | None]:
-        """Return a lower bound of the optimum, at least `bound`, the bytes read for it, and what was `reached`."""
+    ) -> tuple[float, int, float, float | None]:
+        """Return a lower bound of the optimum, at least `bound`, bytes read and passes for it, and `reached`."""
         # Bounds from any dual point of the same problem hold for every primal point, so the best one is kept.
         self._bound = max(self._bound, bound)
         goal = largest_certificate(self._limits, objective)
         # no bound helps a fit that is further from the optimum than its tolerance
         far = self.reached is not None and objective - self.reached > goal
         near = objective - self._bound <= goal
-        solver = None if near or far else self._solver(data)
+        solver = None if near or far or fitted.search_passes < _PASS else self._solver(data)
         if solver is None:
-            return self._bound, 0, self.reached
+            return self._bound, 0, 0.0, self.reached
         try:
-            read = self._search(solver, fitted.predictor, objective, executor, prove)
+            read, passes = self._search(solver, fitted, objective, executor, prove)
         finally:
             # Removed on any exit: duals of a search are of no use to a later one, which starts from other weights.
             remove_tree(self._folder)
-        return self._bound, read, self.reached
+        return self._bound, read, passes, self.reached
 
     def _solver(self, data: DatasetRef) -> Sdca | None:
         """Return the solver, None where it has not the loss or penalty, or not the memory."""
@@ -103,17 +104,18 @@ class DualSearch:
         return solver
 
     def _search(
-        self, solver: Sdca, start: LinearPredictor, objective: float, executor: Executor, prove: Proof
-    ) -> int:
-        """Ascend until the gap is small against the tolerance; return the bytes read."""
+        self, solver: Sdca, start: Fitted, objective: float, executor: Executor, prove: Proof
+    ) -> tuple[int, float]:
+        """Ascend until the gap is small against the tolerance; return the bytes read, and the passes."""
+        most = min(start.search_passes / _PASS, _MOST_PASSES)
         remove_tree(self._folder)  # of a search that was killed
         solver.prepare(executor)
         goal = largest_certificate(self._limits, objective)
-        state, read, target = solver.near(start, executor), 0, _GOAL * goal
+        state, read, target = solver.near(start.predictor, executor), 0, _GOAL * goal
         while True:
-            state, own = _ascended(solver, state, executor, target)
+            state, own = _ascended(solver, state, executor, target, most)
             if solver.status(state) == Status.DIVERGED:
-                return read + own
+                return read + own, _PASS * state.passes
             fitted = solver.weights(state)
             found = prove(fitted)
             read += own + int(found["eval_bytes_read"])
@@ -122,19 +124,21 @@ class DualSearch:
             self._bound = max(self._bound, value - gap)
             self.reached = value if self.reached is None else min(value, self.reached)
             met = gap <= _GOAL * goal or objective - self._bound <= goal
-            if met or state.passes >= _MOST_PASSES:
-                return read
+            if met or state.passes >= most:
+                return read, _PASS * state.passes
             target *= 0.5  # a round's estimate is of rows at different times
 
 
-def _ascended(solver: Sdca, state: SdcaState, executor: Executor, target: float) -> tuple[SdcaState, int]:
+def _ascended(
+    solver: Sdca, state: SdcaState, executor: Executor, target: float, most: float
+) -> tuple[SdcaState, int]:
     """Return the state after whole passes, once the gap seems to be at most `target`, and the bytes read."""
     read = 0
     while True:
         state, report = solver.step(state, executor)
         read += report.bytes_read
         estimate = report.gap_estimate
-        ended = solver.status(state) != Status.RUNNING or state.passes >= _MOST_PASSES
+        ended = solver.status(state) != Status.RUNNING or state.passes >= most
         # A point between two parts of a pass has rows that were not visited since the last change of the spread.
         if state.part == 0 and (ended or (estimate is not None and estimate <= target)):
             return state, read

@@ -77,19 +77,21 @@ class Scripted:
     """Evaluates round r as `values[r]`, and notes which weights it was given."""
 
     def __init__(self, **fields):
-        self.fields, self.rounds = fields, []
+        self.fields, self.rounds, self.searched = fields, [], []
 
     async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
         done = int(fitted.predictor.coefficients[0, 0])
         self.rounds.append(done)
+        self.searched.append((fitted.improved_weights is not None, fitted.search_passes))
         return {name: value(done) for name, value in self.fields.items()}
 
 
 def run(solver, evaluate=None, state=None, *callbacks, **limits):
     stood = {name: limits.pop(name) for name in ("progress", "record", "best") if name in limits}
+    searches = limits.pop("searches", False)
     work = solve(
         solver, Standing(state or Counting(), **stood), limits=Request(**limits), evaluate=evaluate or Scripted(),
-        callbacks=callbacks,
+        searches=searches, callbacks=callbacks,
     )  # fmt: skip
     return run_alone(work, SerialExecutor())
 
@@ -163,11 +165,12 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
     [
         ({}, [8, 16, 24, 30]),  # two passes of work each: a quarter of the passes
         (
-            {"further": 1.5},
-            [8, 28, 30],
-        ),  # of a search for other weights, which the next one is expected to need
+            {"further": 18.0, "passes": 130},
+            [40, 130],
+        ),  # a search for other weights: eight beside the read at first, then as much as the last one
         ({"duals": object()}, list(range(2, 31, 2))),
         ({"known": {}}, list(range(1, 31))),
+        ({"known": {}, "further": 1.5}, list(range(1, 31))),
         ({"eval_every": 1}, list(range(1, 31))),
         ({"certified_all": None}, list(range(1, 31))),  # begun when each pass was evaluated
     ],
@@ -180,11 +183,34 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
     own |= {"improved_weights": lambda executor: None} if further else {}
     solver.weights = lambda state: Fitted(LinearPredictor(state.value, np.zeros(1)), **own)
     progress = Progress(certified_all=given.get("certified_all", 0.0))
-    solution = run(
-        solver, evaluate, passes=30, rtol=0.1, progress=progress, eval_every=given.get("eval_every")
-    )
+    limits = {"passes": given.get("passes", 30), "eval_every": given.get("eval_every")}
+    solution = run(solver, evaluate, rtol=0.1, progress=progress, **limits)
     assert evaluate.rounds == rounds
     assert "certificate_passes" not in solution.record
+    # Where the gap is known, further weights are looked for within the share alone.
+    if "known" in given and further:
+        assert not any(searched for searched, _ in evaluate.searched)
+
+
+def test_searches_for_a_bound_take_a_fifth_and_get_further_each_time():
+    def evaluating(bound):
+        return Scripted(
+            objective=lambda r: 10.0,
+            certificate=lambda r: {"kind": "duality_gap", "value": 9.0},
+            certificate_passes=lambda r: {8: 0.0, 48: 8.0}.get(r, 18.0),
+            reached=lambda r: None if r == 8 else 9.5,
+            bound=lambda r: bound,
+        )
+
+    evaluate = evaluating(1.0)
+    run(Fake(), evaluate, passes=200, rtol=0.01, searches=True)
+    # A read alone, then 10 passes are spent, then twice as many; at the end it takes what it needs.
+    assert evaluate.rounds == [8, 48, 128, 200]
+    assert [most for _, most in evaluate.searched] == [0.0, 8.0, 18.0, math.inf]
+    # Once the bound is as near as the tolerance asks, what follows are reads.
+    near = evaluating(9.46)
+    run(Fake(), near, passes=58, rtol=0.01, searches=True)
+    assert near.rounds == [8, 48, 56, 58]
 
 
 def test_patience_evaluates_every_pass_and_certifies_within_the_share():

@@ -17,6 +17,7 @@ from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
+from distls.training.callbacks import History
 from distls.training.fitting import fit
 from distls.workers.least_squares import multi_point_task
 from distls.workers.losses.loss_registry import loss_named
@@ -308,6 +309,22 @@ def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
     params = method_named("fista").resolve({})
     with pytest.raises(MemoryPlanError, match="a worker needs"):
         Fista(Problem.of(dataset, params, 0, ("class",)), params, memory=MemoryBudget(1024 * MIB, 1, 1))
+
+
+@pytest.mark.fast_cases("fista")
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_reads_for_steps_prove_the_gap(small, method):
+    params = {"alpha": 1e-2, "fit_intercept": False, "tau": 0.0, "active_mib": 0}
+    kept = History()
+    result = fit(method, small[0], params=params, passes=500, rtol=1e-4, callbacks=[kept])
+    assert (result.status, result.record["certificate"]["kind"]) == ("CONVERGED", "duality_gap")
+    # at every pass, and at no read of its own
+    assert [record["eval_bytes_read"] for record in kept.records] == [0] * round(result.passes)
+    lowest = min(
+        fit(method, small[0], params=params, passes=600).record["objective"], result.record["objective"]
+    )
+    for record in kept.records:
+        assert record["objective"] - record["certificate"]["value"] <= lowest * (1.0 + 1e-9)
 
 
 @pytest.mark.slow
