@@ -34,7 +34,7 @@ from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import load_model
-from distls.training.configuration import FitRequest
+from distls.training.configuration import FitRequest, check_published
 from distls.training.exact_method import choosing
 from distls.training.fitting import train as train_request
 from distls.training.run_config import TESTED_BY
@@ -138,6 +138,7 @@ def train(
     scored: Any = {name: options[name] for name in TESTED_BY if name in options}
     scored |= {"labels": test_labels, "unknown_features": unknown}
     # Everything about the options before an hour of ingest.
+    check_published(method, asked.get("as_published", False))
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     made, named = [data], _with_label(files, options, notify)
