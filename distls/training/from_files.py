@@ -138,7 +138,6 @@ def train(
     scored: Any = {name: options[name] for name in TESTED_BY if name in options}
     scored |= {"labels": test_labels, "unknown_features": unknown}
     # Everything about the options before an hour of ingest.
-    check_published(method, asked.get("as_published", False))
     _check(files, others, folder, method, params, options)
     data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
     made, named = [data], _with_label(files, options, notify)
@@ -180,6 +179,7 @@ def train(
 
 def _defaults(method: str, params: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ingest` that are others here: transforms, and what a method needs of its data set."""
+    check_published(method, given.get("as_published", False))
     # chosen by the data, as nobody has seen them yet; the papers' rows are the file's
     transform = "none" if given.get("as_published") else AUTO
     by_rows = (params or {}).get("algorithm") == "row-blocks"

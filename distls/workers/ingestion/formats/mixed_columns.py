@@ -329,16 +329,11 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
 def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
     """Return the hashed words of documents; one that is missing has none."""
     # counts of words are small whole numbers, of which float32 keeps all
-    found = hashed_texts(_vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
-    return found[0], found[1], found[2]
-
-
-@functools.lru_cache(maxsize=16)
-def _vectorizer(feature: Feature) -> Any:
     words = feature.words or Words()
-    return Hashing(
+    hashing = Hashing(
         feature.width, words.ngrams, words.analyzer, words.lowercase, words.alternate_sign, words.binary
-    ).vectorizer()
+    )
+    return hashed_texts(hashing, [text or "" for text in texts], np.dtype(np.float64))
 
 
 def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
