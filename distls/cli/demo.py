@@ -1,7 +1,6 @@
 """`distls demo`: the complete workflow on generated data."""
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,8 +54,9 @@ def _place(directory: Path | None) -> Iterator[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         yield directory
         return
-    with tempfile.TemporaryDirectory(prefix="distls-demo-") as temporary:
-        yield Path(temporary)
+    # swept by a later command where it is not removed at the end, as when workers still write
+    with temporary_folder("distls-demo-", None) as temporary:
+        yield temporary
 
 
 def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptions, *, kept: bool) -> int:

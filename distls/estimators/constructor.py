@@ -70,8 +70,9 @@ def estimator(
     def decorate(cls: type[T]) -> type[T]:
         made: Any = cls
         made._method = vars(cls).get("_method", method)
-        made.__init__ = _constructor(cls.__name__, {n: defaults.get(n, known[n].default) for n in names})
-        parameters = [_documented(known[n], defaults.get(n, known[n].default)) for n in names]
+        made._defaults = {n: defaults.get(n, known[n].default) for n in names}
+        made.__init__ = _constructor(cls.__name__, made._defaults)
+        parameters = [_documented(known[n], default) for n, default in made._defaults.items()]
         made.__doc__ = "\n".join(
             [inspect.cleandoc(cls.__doc__ or ""), "", "Parameters", "----------", *parameters, "",
              "Attributes", "----------", *_attributes(cls)]

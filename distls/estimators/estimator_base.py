@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import inspect
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -63,6 +62,7 @@ class DatasetEstimator(BaseEstimator):
     """An estimator whose constructor has parameters of the method `_method`, by their names there."""
 
     _method: ClassVar[str]
+    _defaults: ClassVar[dict[str, Any]]  # of the constructor's parameters
     _columns: ClassVar[bool] = False  # whether the method works on column shards
     _relative_tol: ClassVar[bool] = False  # whether `tol` is a part of the objective
     _known: ClassVar[dict[str, str]] = {
@@ -135,8 +135,8 @@ class DatasetEstimator(BaseEstimator):
         chosen = method_named(self._method)
         given = {p.name: getattr(self, p.name) for p in chosen.parameters if hasattr(self, p.name)}
         if getattr(self, "as_published", False):
-            usual = inspect.signature(type(self)).parameters
-            own = {n: value for n, value in given.items() if n not in usual or value != usual[n].default}
+            usual = self._defaults
+            own = {n: value for n, value in given.items() if n not in usual or value != usual[n]}
             given = {**given, **chosen.as_published(own)[0]}
         resolved = chosen.resolve(given)
         if resolved.get("loss", "") is None:

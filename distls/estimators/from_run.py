@@ -17,6 +17,7 @@ from distls.estimators.stochastic import (
     SGDQNClassifier,
     StochasticClassifier,
 )
+from distls.ingestion.request.format_options import KINDS
 from distls.problem import l1_share, penalty_of
 from distls.serving.fitted_model import FittedModel, load_model
 from distls.storage.errors import MismatchError, ParameterError
@@ -101,7 +102,20 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     _fill(estimator, model, place_of(path))
     if mixed:
         estimator._mixed, estimator.n_features_in_ = True, len(model.feature_names_in_)
+        estimator.set_params(kind=_kinds(model))
     return estimator
+
+
+def _kinds(model: FittedModel) -> dict[str, str] | None:
+    """Return what columns of the model's rows are where it is not their values that say so, as `kind` names it."""
+    found = {}
+    for feature in model.source["recipe"]["features"]:
+        kind = feature.get("kind", "category" if "categories" in feature else "number")
+        style = feature.get("style" if kind in ("date", "set") else "transform", "")
+        # numbers with marks, lists and plain numbers are seen by their values
+        if kind in KINDS and (style or kind != "number"):
+            found[feature["name"]] = f"{kind}:{style}" if style else kind
+    return found or None
 
 
 def _kind_of(model: FittedModel, path: str | Place) -> tuple[type[Any], str]:

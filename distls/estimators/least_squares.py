@@ -1,6 +1,5 @@
 """Scikit-learn-style estimators of the least-squares methods: thin wrappers of `fit`."""
 
-import inspect
 import math
 from typing import Any
 
@@ -34,8 +33,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         given, k, alpha = self.method_params(classes), len(classes), plain(self.alpha)
-        own = inspect.signature(type(self)).parameters
-        usual = all(getattr(self, name) == own[name].default for name in own if name not in _ANY)
+        usual = all(getattr(self, n) == default for n, default in self._defaults.items() if n not in _ANY)
         exact = usual and self.link == OF_CLASSES and isinstance(alpha, int | float) and alpha > 0.0
         form = loss_form(OF_CLASSES, "class", k)
         loss, n_outputs = loss_named(form), output_count(form, k, 1)

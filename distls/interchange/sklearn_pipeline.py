@@ -44,7 +44,7 @@ from distls.interchange.raw_columns import (
 )
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.mixed_columns import vectorizer
+from distls.workers.ingestion.formats.mixed_columns import hashing_of
 from distls.workers.ingestion.formats.table_columns import Feature, first_columns
 from distls.workers.ingestion.transforms import source_width
 
@@ -145,7 +145,7 @@ def _column(feature: Feature, stand_in: str | float | None) -> BaseEstimator:
 def _words(feature: Feature) -> BaseEstimator:
     """Return what turns documents into counts, or sets, whose values stand between marks, into indicators."""
     if feature.kind == "text":
-        return vectorizer(feature)
+        return hashing_of(feature).vectorizer()
     other = rf"[^\s{re.escape(feature.style)}]"
     pattern = rf"{other}(?:[^{re.escape(feature.style)}]*{other})?"
     return CountVectorizer(vocabulary=feature.categories, token_pattern=pattern, lowercase=False, binary=True)

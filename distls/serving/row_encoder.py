@@ -197,20 +197,16 @@ class RowEncoder:
 
     # -- text ----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _vectorizer(self) -> Any:
-        return known_hashing(self._description).vectorizer()
-
     def _text_blocks(self, x: Any) -> Iterator[CsrRows]:
         texts = list(x)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
                 raise BadInputError(f"X, row {row}: {type(text).__name__}; {self.name} takes texts")
+        hashing = known_hashing(self._description)
         for first in range(0, len(texts), _BLOCK_TEXTS):
             part = texts[first : first + _BLOCK_TEXTS]
-            indptr, indices, data = hashed_texts(
-                self._vectorizer, part, np.dtype(np.float64 if self.wide else np.float32)
-            )
+            dtype = np.dtype(np.float64 if self.wide else np.float32)
+            indptr, indices, data = hashed_texts(hashing, part, dtype)
             yield CsrRows(indptr, indices.astype(index_dtype(self.width)), data)
 
     def _text_column(self, frame: Any) -> Iterator[CsrRows]:

@@ -99,7 +99,7 @@ class Progress:
     # What certificates have cost, the last one with a search, and all, counted in passes; None in a fit that was begun
     # when each pass was evaluated
     certified: float = 0.0
-    certified_all: float | None = 0.0
+    certified_all: float = 0.0
     # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
     bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
@@ -288,10 +288,9 @@ def _is_worth(
 
 def _left(done: Standing[Any], limits: Request[Any]) -> float:
     """Return what certificates may cost now, by counts alone: all where they were asked for."""
-    spent = done.progress.certified_all
-    if limits.eval_every is not None or spent is None:
+    if limits.eval_every is not None:
         return math.inf
-    return _SHARE * done.state.passes - spent
+    return _SHARE * done.state.passes - done.progress.certified_all
 
 
 def _affords(done: Standing[Any], limits: Request[Any], cost: float) -> bool:
@@ -354,8 +353,7 @@ def _count_cost(fitted: Fitted, record: dict[str, Any], progress: Progress) -> N
     cost = _read_cost(fitted) + searched
     if searched:
         progress.certified = cost
-    if progress.certified_all is not None:
-        progress.certified_all += cost
+    progress.certified_all += cost
 
 
 def relative_bound(record: Mapping[str, Any]) -> float | None:

@@ -125,6 +125,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         data = _opened(dataset)
         # Everything is checked before any worker starts or file is written.
         found = None
+        check_published(method, given.as_published)
         if method == AUTO:
             limited = any(option.is_limit for option in given.asked)
             found = choose(data, params, judged=given.select is not None, limited=limited)
@@ -132,8 +133,6 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         chosen = method_named(method)
         departures = None
         if given.as_published:
-            if found is not None:
-                raise ParameterError("as_published: of a method that is named; name one of `distls methods`")
             params, departures = chosen.as_published(params or {})
         own = chosen if found is None or found.passes is None else found
         # a limit of steps is a parameter of the methods that have it
@@ -316,6 +315,12 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
             raise ParameterError(
                 f"{len(self.settings)} settings are given; fit --select DATASET chooses among them"
             )
+
+
+def check_published(method: str, as_published: bool) -> None:
+    """Raise ParameterError where what a paper prints is asked for, and no method is named."""
+    if as_published and method == AUTO:
+        raise ParameterError("as_published: of a method that is named; name one of `distls methods`")
 
 
 def _check_parallelism(asked: int | None, lanes: Sequence[int | None]) -> None:

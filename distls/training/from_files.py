@@ -34,7 +34,7 @@ from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import load_model
-from distls.training.configuration import FitRequest
+from distls.training.configuration import FitRequest, check_published
 from distls.training.exact_method import choosing
 from distls.training.fitting import train as train_request
 from distls.training.run_config import TESTED_BY
@@ -179,6 +179,7 @@ def train(
 
 def _defaults(method: str, params: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `ingest` that are others here: transforms, and what a method needs of its data set."""
+    check_published(method, given.get("as_published", False))
     # chosen by the data, as nobody has seen them yet; the papers' rows are the file's
     transform = "none" if given.get("as_published") else AUTO
     by_rows = (params or {}).get("algorithm") == "row-blocks"

@@ -23,7 +23,7 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import IN_MEMORY
-from distls.workers.coordinate_descent.prox_newton import parts_of
+from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef

@@ -29,7 +29,7 @@ from distls.workers.coordinate_descent.dual_bounds import (
     has_conjugate,
     intercept_slack,
 )
-from distls.workers.coordinate_descent.prox_newton import parts_of
+from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums, ModelTask
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
 from distls.workers.coordinate_descent.violation_task import Violations, moves_of, ranks_of

@@ -1,4 +1,4 @@
-"""The kernel of a cycle of coordinate descent on the quadratic model of a loss of one output, over the rows."""
+"""Kernels of steps on the quadratic model of a loss over the rows: a cycle of descent of one output; a product."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 import numpy as np
@@ -93,3 +93,24 @@ def _in_vectors(values, t, h):
         bent = value * load(h, i, 0.0)
         slope, square, mean = fused(bent, load(t, i, 0.0), slope), fused(value, bent, square), mean + bent
     return sum_of_lanes(slope), sum_of_lanes(square), sum_of_lanes(mean)
+
+
+@kernel
+def curved(h, v):
+    """Return the products (n, k) of rows' second derivatives (n, parts), see `working_set_kernels`, with v (n, k)."""
+    k, parts, out = v.shape[1], h.shape[1], np.zeros(v.shape)
+    for i in range(len(v)):
+        place = 0
+        for r in range(k):
+            if parts < k:
+                out[i, r] = np.float64(h[i, 0]) * (v[i, r] - v[i, 1 - r])
+            elif parts == k:
+                out[i, r] = np.float64(h[i, r]) * v[i, r]
+            else:
+                for c in range(r + 1):
+                    own = np.float64(h[i, place])
+                    out[i, r] += own * v[i, c]
+                    if c < r:
+                        out[i, c] += own * v[i, r]
+                    place += 1
+    return out

@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from distls.storage.rows import DenseRows, Rows
 from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
 from distls.workers.coordinate_descent.kept_gram import gram_of, rows_of
-from distls.workers.coordinate_descent.quadratic_model import Model, SupportStep, expanded, minimise
+from distls.workers.coordinate_descent.quadratic_model import (
+    Model,
+    SupportStep,
+    expanded,
+    minimise,
+    own_parts,
+)
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns, squares_of
 from distls.workers.linear_algebra.column_selection import count_by_row
-from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.penalties.row_kernels import kernel_argument
@@ -57,17 +61,8 @@ _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
 # In units of the last place of the objective: rises are rounding.
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
 # Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
-# quadratic loss, one Gram of which serves for all steps.
-_SWEEPS, _SWEEPS_QUADRATIC = 100.0, 300.0
-
-
-def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
-    """Return how many second derivatives of a row differ, see the kernels; 0 where the loss does not have them."""
-    if not has_row_function(loss, "add_score_hessian", sets=sets):
-        return 0
-    if k == 2 and loss.ignores_constants:
-        return 1
-    return k if loss.separable else k * (k + 1) // 2
+# quadratic loss, one Gram of which serves for all steps; and those of one pass over it, of several outputs.
+_SWEEPS, _SWEEPS_QUADRATIC, _PASSES = 100.0, 300.0, 5.0
 
 
 class ProxNewton:
@@ -86,7 +81,7 @@ class ProxNewton:
         self._fits_gram = self._fits(columns, parts, most_bytes)
         self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
         self._pairs: float | None = None  # of non-zeros in one row
-        self._curvatures = np.ones(len(columns.w))
+        self._curvatures: Array | None = None  # of columns, as the last cycle has found them
 
     def serves(self) -> bool:
         """Return whether there are steps that are sooner than sweeps."""
@@ -102,14 +97,16 @@ class ProxNewton:
     @staticmethod
     def _fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
         """Return whether the Gram fits into memory, and steps are sooner than sweeps."""
-        m, k = columns.w.shape
+        (m, k), loss = columns.w.shape, loss_named(columns.task.scores.loss)
         if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
             return False
-        sweeps = _SWEEPS_QUADRATIC if loss_named(columns.task.scores.loss).quadratic else _SWEEPS
+        sweeps = _SWEEPS_QUADRATIC if loss.quadratic else _SWEEPS
         if isinstance(columns.x, DenseRows):
             return m * parts <= 40.0 * sweeps * k
-        per_row = len(columns.x.data) / max(len(columns.margins.z), 1)
-        return per_row * parts <= 2.0 * sweeps * k
+        size = len(columns.x.data)
+        # Passes over the Gram of several outputs are not to be slower than sweeps over few non-zeros.
+        passes = 0.0 if k == 1 or loss.quadratic else m * m * parts / k
+        return size / max(len(columns.margins.z), 1) * parts <= 2.0 * sweeps * k and passes <= _PASSES * size
 
     def run(self, target: float) -> bool:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
@@ -181,7 +178,7 @@ class ProxNewton:
         if not largest > 0.0:
             return None
         np.maximum(h, _FLOOR * largest, out=h)
-        old, scaled = columns.w.copy(), columns.slopes / h
+        old, scaled, self._curvatures = columns.w.copy(), columns.slopes / h, np.ones(len(columns.w))
         total = float(h.sum(dtype=np.float64)) if self._ones else math.inf
         # The intercept moves to its optimum for the model first, where it stays.
         first = -float(columns.slopes.sum()) / total
@@ -200,16 +197,20 @@ class ProxNewton:
 
     def _leapt(self, value: float, spent: list[float]) -> float:
         """Do a step in the weights that are not zero, if the objective falls; return it, and add what it has cost."""
-        total = float(self._h.sum(dtype=np.float64)) if self._ones else math.inf
-        if not total > 0.0:
+        if not float(self._h.sum(dtype=np.float64)) > 0.0:
             return value
-        step = SupportStep(self._columns, self._h, self._curvatures, total)
+        step = SupportStep(self._columns, self._h, self._curvatures)
         old, found = self._columns.w.copy(), step.found()
         if found is None:
             return value
         spent[-1] += _PRODUCT * step.products
         later = self._searched(value, old, *found)
         return value if later is None else later
+
+    def leap(self) -> None:
+        """Do such a step from any weights, where the loss has second derivatives."""
+        if self._h.shape[1]:
+            self._leapt(self._columns.value(self._h), [0.0])
 
     def _run_gram(self, first: Judged, judged: Judged, target: float) -> bool:
         """Do steps on a Gram; return whether these, and those before, have led anywhere."""
@@ -321,8 +322,7 @@ class ProxNewton:
         new, old = diagonal, earlier
         # Unlike parts have one scale, or the matrix would not stay positive.
         if earlier.shape[1] > self._k:
-            rows = np.arange(self._k)
-            new, old = (each[:, rows * (rows + 3) // 2].sum(axis=1)[:, None] for each in (diagonal, earlier))
+            new, old = (own_parts(each, self._k).sum(axis=1)[:, None] for each in (diagonal, earlier))
         scale = np.sqrt(new / np.where(old > 0.0, old, 1.0)).astype(np.float32)
         # On both sides: a positive matrix stays one.
         gram *= scale.T

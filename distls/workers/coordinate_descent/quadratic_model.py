@@ -5,16 +5,20 @@ smooth in the weights that are not zero: Newton's step in these alone leads to w
 few weights and by conjugate gradients for more.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from distls.storage.rows import take_rows
+from distls.workers.coordinate_descent.cycle_kernels import curved
 from distls.workers.coordinate_descent.descent_kernels import Step
-from distls.workers.coordinate_descent.working_columns import WorkingColumns, products_of
+from distls.workers.coordinate_descent.working_columns import WorkingColumns, products_of, squares_of
 from distls.workers.coordinate_descent.working_set_kernels import add_products, gram_descent
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.runtime.process import single_threaded_blas
@@ -29,8 +33,17 @@ _PRODUCTS, _RESIDUAL = 20, 0.1
 _FEW_WEIGHTS, _DAMPING = 256, 1e-6
 # Of that step, until the model is lower there: the whole leads too far where many weights would change their signs.
 _SIZES = (1.0, 0.25, 0.0625)
-# Products with the curvature over the rows in one step between cycles.
-_ROW_PRODUCTS = 10
+# Products with the curvature over the rows in one step between cycles, or sweeps.
+_ROW_PRODUCTS = 20
+
+
+def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
+    """Return how many second derivatives of a row differ, see the kernels; 0 where the loss does not have them."""
+    if not has_row_function(loss, "add_score_hessian", sets=sets):
+        return 0
+    if k == 2 and loss.ignores_constants:
+        return 1
+    return k if loss.separable else k * (k + 1) // 2
 
 
 class Model(NamedTuple):
@@ -131,22 +144,13 @@ def _newton(hessian: Array, curvature: Array, free: NDArray[np.bool_], residual:
 
 def _solved(model: Model, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array:
     """Return about ``(H + curvature)^-1 residual`` in the free weights, by conjugate gradients."""
-    n, change = len(residual), np.zeros_like(residual)
+
+    def product(direction: Array) -> Array:
+        found = model.changes(direction)[1][:, : len(residual)].T
+        return (found + np.einsum("jrc,jc->jr", curvature, direction)) * free
+
     scale = 1.0 / np.where(model.longest > 0.0, model.longest, 1.0)[:, None]
-    direction = scaled = scale * residual
-    size = first = float(np.vdot(residual, scaled))
-    for _ in range(_PRODUCTS):
-        product = model.changes(direction)[1][:, :n].T + np.einsum("jrc,jc->jr", curvature, direction)
-        bent = float(np.vdot(direction, product))
-        # Not positive by rounding alone: what has been found already is good.
-        if not bent > 0.0 or not size > _RESIDUAL**2 * first:
-            break
-        change += size / bent * direction
-        residual = residual - size / bent * (product * free)
-        scaled = scale * residual
-        size, before = float(np.vdot(residual, scaled)), size
-        direction = scaled + size / before * direction
-    return change
+    return conjugate_gradients(product, residual, scale, _PRODUCTS)
 
 
 def expanded(parts: Array, k: int) -> Array:
@@ -163,73 +167,101 @@ def expanded(parts: Array, k: int) -> Array:
 
 
 class SupportStep:
-    """The step of Newton's method in the free weights of one output, by conjugate gradients.
+    """The step of Newton's method in the free weights of columns, by conjugate gradients over the rows.
 
     Parameters
     ----------
     columns : WorkingColumns
         Their slopes are those of the weights.
-    h : float32 (n_rows, 1)
+    h : float32 (n_rows, parts)
         Second derivatives of the rows.
-    curvatures : float64 (m,)
-        About those of the columns.
-    total : float
-        The sum of `h`, infinite without an intercept.
+    curvatures : float64 (m,), optional
+        About those of columns of one output; computed where they are not given.
     """
 
     def __init__(
-        self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array, total: float
+        self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array | None = None
     ) -> None:
-        self._h, self._total, self.products = h.astype(np.float64), total, 0
-        self._free = np.flatnonzero((columns.w[:, 0] != 0.0) & (curvatures > 0.0) & (curvatures < np.inf))
-        self._x = take_rows(columns.x, self._free)
-        self._scale = 1.0 / curvatures[self._free, None]
-        self._columns = columns
+        self._h, self._columns, self.products = h, columns, 0
+        used = np.flatnonzero(columns.w.any(axis=1))
+        x, k = take_rows(columns.x, used), columns.w.shape[1]
+        own = (
+            squares_of(x, np.ascontiguousarray(own_parts(h, k)), k)
+            if curvatures is None
+            else curvatures[used, None]
+        )
+        free = (columns.w[used] != 0.0) & (own > 0.0) & (own < np.inf)
+        some = free.any(axis=1)
+        self._rows, self._x = used[some], take_rows(x, np.flatnonzero(some))
+        self._free, self._curvatures = free[some], np.where(free, own, 1.0)[some]
+        # What the intercept follows by, to its optimum for the model; it is singular where a loss ignores constants.
+        total = expanded(h.sum(axis=0, dtype=np.float64, keepdims=True), columns.w.shape[1])[0]
+        follows = columns.task.fit_intercept
+        self._inverse = np.linalg.pinv(total, hermitian=True) if follows else np.zeros_like(total)
 
     def found(self) -> tuple[Array, Array, Array, float] | None:
-        """Return the new weights (m, 1), the intercept's change, those of the scores, and the mean loss's slope."""
-        columns, step, h = self._columns, self._columns.step, self._h
+        """Return the new weights (m, k), the intercept's change, those of the scores, and the mean loss's slope."""
+        columns, step = self._columns, self._columns.step
         penalty = penalty_named(columns.task.penalty)
-        tangent = penalty.tangent(columns.w[self._free], step.rho)
-        if tangent is None or not len(self._free):
+        old = columns.w[self._rows]
+        tangent = penalty.tangent(old, step.rho)
+        if tangent is None or not len(old):
             return None
-        gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1][:, 0]
-        # The intercept moves to its optimum for the model first, where it stays.
-        first = -float(columns.slopes.sum()) / self._total
-        residual = -(products_of(self._x, columns.slopes + first * h, alone=True) + gradient)
-        old, change = columns.w[self._free], self._solved(residual, curvature)
+        gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1]
+        first = -self._inverse @ columns.slopes.sum(axis=0)
+        slopes = columns.slopes + curved(self._h, np.tile(first, (len(self._h), 1)))
+        residual = -(products_of(self._x, slopes, alone=True) + gradient) * self._free
+        change = self._solved(residual, curvature)
         # A weight stops at zero, where the penalty is not smooth.
-        change = np.where(old * (old + change) < 0.0, -old, change)
+        change = np.where(old * (old + change) < 0.0, -old, change) if penalty.signed else change
         moved, shift = self._moved(change)
         moved += first
         w = columns.w.copy()
-        w[self._free] = old + change
-        return w, np.full(1, first + shift), moved, float(np.vdot(columns.slopes, moved))
+        w[self._rows] = old + change
+        return w, first + shift, moved, float(np.vdot(columns.slopes, moved))
 
-    def _moved(self, change: Array) -> tuple[Array, float]:
+    def _moved(self, change: Array) -> tuple[Array, Array]:
         """Return how scores change with weights, and with the intercept that is best for the model then."""
-        moved = np.zeros_like(self._h)
+        moved = np.zeros_like(self._columns.slopes)
         add_products(self._x, change, moved)
         self.products += 1
-        shift = -float(np.vdot(self._h, moved)) / self._total
+        shift = -self._inverse @ curved(self._h, moved).sum(axis=0)
         moved += shift
         return moved, shift
 
     def _solved(self, residual: Array, curvature: Array) -> Array:
         """Return about ``(X^T H X + curvature)^-1 residual``."""
-        change = np.zeros_like(residual)
-        direction = scaled = self._scale * residual
-        size = first = float(np.vdot(residual, scaled))
-        for _ in range(_ROW_PRODUCTS):
-            product = products_of(self._x, self._h * self._moved(direction)[0], alone=True)
-            product += curvature * direction
-            bent = float(np.vdot(direction, product))
-            # Not positive by rounding alone: what has been found already is good.
-            if not bent > 0.0 or not size > _RESIDUAL**2 * first:
-                break
-            change += size / bent * direction
-            residual = residual - size / bent * product
-            scaled = self._scale * residual
-            size, before = float(np.vdot(residual, scaled)), size
-            direction = scaled + size / before * direction
-        return change
+
+        def product(direction: Array) -> Array:
+            found = products_of(self._x, curved(self._h, self._moved(direction)[0]), alone=True)
+            return (found + np.einsum("jrc,jc->jr", curvature, direction)) * self._free
+
+        own = self._curvatures + np.einsum("jrr->jr", curvature)
+        return conjugate_gradients(product, residual, 1.0 / own, _ROW_PRODUCTS)
+
+
+def own_parts(parts: NDArray[Any], k: int) -> NDArray[Any]:
+    """Return those of parts (n, parts) that are second derivatives in one score; the only one, if that is all."""
+    rows = np.arange(k)
+    return parts if parts.shape[1] <= k else parts[:, rows * (rows + 3) // 2]
+
+
+def conjugate_gradients(product: Callable[[Array], Array], residual: Array, scale: Array, most: int) -> Array:
+    """Return about the solution of ``product(x) = residual`` by at most so many products; `scale` as preconditioner."""
+    change = np.zeros_like(residual)
+    direction = scaled = scale * residual
+    size = first = float(np.vdot(residual, scaled))
+    for _ in range(most):
+        if not size > _RESIDUAL**2 * first:
+            break
+        moved = product(direction)
+        bent = float(np.vdot(direction, moved))
+        # Not positive by rounding alone: what has been found already is good.
+        if not bent > 0.0:
+            break
+        change += size / bent * direction
+        residual = residual - size / bent * moved
+        scaled = scale * residual
+        size, before = float(np.vdot(residual, scaled)), size
+        direction = scaled + size / before * direction
+    return change

@@ -15,7 +15,8 @@ from distls.storage.rows import concatenate_rows
 from distls.workers.coordinate_descent.active_columns import WORKING, Active, read_active
 from distls.workers.coordinate_descent.all_rows import RowSums, read_all_scores, store_all
 from distls.workers.coordinate_descent.extrapolated_sweeps import sweep_until
-from distls.workers.coordinate_descent.prox_newton import ProxNewton, parts_of
+from distls.workers.coordinate_descent.prox_newton import ProxNewton
+from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
 from distls.workers.coordinate_descent.sweep_task import ColumnTask
 from distls.workers.coordinate_descent.working_columns import WorkingColumns
@@ -82,7 +83,7 @@ class WorkingSetTask(ColumnTask):
         newton = ProxNewton(columns, parts, self.gram_bytes)
         if newton.serves() and newton.run(self.target):
             return
-        sweep_until(columns, self.target)
+        sweep_until(columns, self.target, newton)
 
     def _settle(self, held: Active, w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Make the intercept optimal at the weights; compute the scores as `ScoresOfColumns` would, to the last bit."""

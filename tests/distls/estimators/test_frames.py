@@ -186,6 +186,20 @@ def test_a_run_on_a_table_is_an_estimator(tmp_path):
     found = distls.load_estimator(tmp_path / "run")
     assert found.n_features_in_ == len(FRAME.columns)
     assert np.array_equal(found.predict(FRAME), distls.load_model(tmp_path / "run").predict(FRAME))
+    own = {"job": "category", "when": "date", "long": "date:duration"}
+    assert found.kind == own
+
+
+def test_a_loaded_estimator_has_its_kinds(tmp_path):
+    rows = NUMBERS.assign(tags=["a|b", "b"] * (N // 2), day="3/4/2024")
+    kind = {"age": "number:log1p", "grade": "category", "tags": "set:|", "day": "date:dmy"}
+    rows.assign(y=Y).to_csv(tmp_path / "a.csv", index=False)
+    options = {"method": "gls", "params": {"alpha": 1e-3}, "label_column": "y", "kind": kind}
+    distls.train(tmp_path / "a.csv", tmp_path / "run", **options)
+    found = distls.load_estimator(tmp_path / "run")
+    assert found.kind == kind
+    features = found.model_.source["recipe"]["features"]
+    assert clone(found).fit(rows, Y).model_.source["recipe"]["features"] == features
 
 
 @pytest.mark.slow

@@ -384,6 +384,15 @@ def test_a_set_that_is_missing_has_no_members(tmp_path, name):
     assert columns_of(lists, tmp_path / "e", like=tmp_path / "d", label_column=None)[0] == x
 
 
+@pytest.mark.parametrize(("one", "other"), [("-0", "-0.0"), ("7", "7.0")])
+def test_a_number_written_in_two_ways_is_one_member(tmp_path, one, other):
+    texts = [f"a|{one}", f"{other}|{one}", f"b|{other}", "a"] * 10
+    pd.DataFrame({"s": texts, "y": [0, 1] * 20}).to_csv(tmp_path / "a.csv", index=False)
+    x, names, _ = columns_of(tmp_path / "a.csv", tmp_path / "d", kind="s=set:|")
+    assert names == [f"s={one}", "s=a", "s=b"]
+    assert x[:4] == [[1, 1, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0]]
+
+
 def test_labels_that_only_held_out_rows_have_are_named(tmp_path):
     sets = [[0, k % 2 + 1] for k in range(40)]
     sets[7] = [0, 9]

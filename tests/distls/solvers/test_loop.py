@@ -172,7 +172,6 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
         ({"known": {}}, list(range(1, 31))),
         ({"known": {}, "further": 1.5}, list(range(1, 31))),
         ({"eval_every": 1}, list(range(1, 31))),
-        ({"certified_all": None}, list(range(1, 31))),  # begun when each pass was evaluated
     ],
 )
 def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
@@ -182,9 +181,8 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
     own = {name: given[name] for name in ("duals", "known") if name in given}
     own |= {"improved_weights": lambda executor: None} if further else {}
     solver.weights = lambda state: Fitted(LinearPredictor(state.value, np.zeros(1)), **own)
-    progress = Progress(certified_all=given.get("certified_all", 0.0))
     limits = {"passes": given.get("passes", 30), "eval_every": given.get("eval_every")}
-    solution = run(solver, evaluate, rtol=0.1, progress=progress, **limits)
+    solution = run(solver, evaluate, rtol=0.1, **limits)
     assert evaluate.rounds == rounds
     assert "certificate_passes" not in solution.record
     # Where the gap is known, further weights are looked for within the share alone.

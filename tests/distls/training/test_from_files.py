@@ -138,6 +138,12 @@ def test_what_is_refused_leaves_nothing(place, options, error, message):
     assert sorted(path.name for path in place.iterdir()) == ["test.csv", "train.csv"]
 
 
+def test_a_paper_without_a_method_is_refused_before_the_ingest(place, monkeypatch):
+    monkeypatch.setattr("distls.training.from_files.ingest", None)
+    with pytest.raises(ParameterError, match="as_published: of a method that is named"):
+        distls.train("train.csv", "m", as_published=True, label_column="target")
+
+
 def test_whole_numbers_of_many_values_are_asked_about(place):
     lines = [f"{x},{3 * x}" for x in range(60)]
     (place / "age.csv").write_text("\n".join(["x,target", *lines]) + "\n")

@@ -1,14 +1,15 @@
-"""Documents to row records: their labels and weights checked, their words hashed into columns by scikit-learn."""
+"""Documents to row records: their labels and weights checked, their words hashed into columns as scikit-learn does."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.formats.table_columns import COMMON, Dialect, Words
 from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.ingestion.records.hashed_words import hash_columns, word_hashes
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.messages import UNLABELLED, quoted
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -30,6 +32,7 @@ MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
 CHUNK_CHARACTERS = 8 * 2**20  # hashed at a time
 CHUNK_ROWS = 2**16
 ItemT = TypeVar("ItemT", bound=SourceItem)
+_WORD = re.compile(r"\b\w\w+\b")  # scikit-learn's
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
@@ -40,7 +43,7 @@ class Hashing(Words, frozen=True, kw_only=True):
 
     def vectorizer(self) -> HashingVectorizer:
         """Return scikit-learn's transformer."""
-        # imported only where there is text to hash: other workers do not need scikit-learn
+        # imported only where it is asked for: it takes a second, and words are found without it
         from sklearn.feature_extraction.text import HashingVectorizer
 
         return HashingVectorizer(
@@ -114,7 +117,6 @@ class DocumentPacker:
     def __init__(self, options: DocumentReadOptions, n_extra: int) -> None:
         self.options = options
         self.n_extra = n_extra
-        self._vectorizer = options.hashing.vectorizer()
 
     def batch(self, found: list[tuple[int, Document]]) -> RecordBatch:
         """Return the records of documents, each with its line."""
@@ -136,23 +138,39 @@ class DocumentPacker:
 
     def _words(self, documents: list[Document]) -> dict[int, tuple[str, int]]:
         """Return the most frequent word of each column, and how often it occurs; ties to the first in the alphabet."""
-        from sklearn.utils import murmurhash3_32
-
-        analyzer, n_columns = self._vectorizer.build_analyzer(), self.options.hashing.n_features
-        counts = Counter(itertools.chain.from_iterable(analyzer(document.text) for document in documents))
+        words_of = _words_of(self.options.hashing)
+        counts = Counter(itertools.chain.from_iterable(words_of(document.text) for document in documents))
         found: dict[int, tuple[str, int]] = {}
         # In alphabetical order, so that ties do not depend on the order of documents.
-        for word, count in sorted(counts.items()):
-            hashed = int(murmurhash3_32(word, 0))
-            # as FeatureHasher: the absolute value of the smallest integer does not fit into 32 bits
-            column = abs(hashed) % n_columns if hashed != -(2**31) else (2**31 - n_columns) % n_columns
+        words = sorted(counts)
+        columns = hash_columns(word_hashes(words), self.options.hashing.n_features).tolist()
+        for word, column in zip(words, columns, strict=True):
+            count = counts[word]
             if count > found.get(column, ("", 0))[1]:
                 found[column] = (word, count)
         return found
 
     def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, NDArray[Any]]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
-        return hashed_texts(self._vectorizer, [document.text for document in documents], dtype)
+        return hashed_texts(self.options.hashing, [document.text for document in documents], dtype)
+
+
+@lru_cache(maxsize=16)
+def _words_of(hashing: Hashing) -> Callable[[str], list[str]]:
+    """Return what gives the words of a text, or the runs of words or characters, that are hashed."""
+    if hashing.analyzer != "word":
+        analyzer: Callable[[str], list[str]] = hashing.vectorizer().build_analyzer()
+        return analyzer
+    first, last = hashing.ngrams
+
+    def found(text: str) -> list[str]:
+        words = _WORD.findall(text.lower() if hashing.lowercase else text)
+        if last == 1:
+            return words
+        runs = ((start, start + n) for n in range(first, last + 1) for start in range(len(words) - n + 1))
+        return [" ".join(words[start:stop]) for start, stop in runs]
+
+    return found
 
 
 @dataclass(frozen=True)
@@ -183,23 +201,32 @@ class DocumentReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
 
 
 def hashed_texts(
-    vectorizer: HashingVectorizer, texts: Sequence[str], dtype: np.dtype[Any]
+    hashing: Hashing, texts: Sequence[str], dtype: np.dtype[Any]
 ) -> tuple[Ints, Ints, NDArray[Any]]:
     """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
-    matrix = vectorizer.transform(texts)
-    matrix.eliminate_zeros()  # counts of opposite signs
-    # Sorted by scikit-learn already; int64 as the records' kernels expect.
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
+    words_of, known = _words_of(hashing), dict[str, int]()
+    places, sizes = list[int](), list[int]()
+    for text in texts:
+        own = words_of(text)
+        places += [known.setdefault(word, len(known)) for word in own]
+        sizes.append(len(own))
+    hashes, at = word_hashes([*known]), np.array(places, np.int64)
+    rows = np.repeat(np.arange(len(texts)), np.array(sizes, np.int64))
+    # of each row and column one entry
+    keys = rows * hashing.n_features + hash_columns(hashes, hashing.n_features)[at]
+    entries, entry = np.unique(keys, return_inverse=True)
+    signs = np.where(hashes < 0, -1.0, 1.0)[at] if hashing.alternate_sign else np.ones(len(at))
+    values = np.ones(len(entries)) if hashing.binary else np.bincount(entry, signs, len(entries))
+    used = values != 0.0  # counts of opposite signs
+    rows, columns = np.divmod(entries[used], hashing.n_features)
+    return np.searchsorted(rows, np.arange(len(texts) + 1)), columns, values[used].astype(dtype)
 
 
 def hashed_values(values: Sequence[str], n_columns: int) -> Ints:
     """Return the column of each value, by the hash that words have."""
-    from sklearn.utils import murmurhash3_32
-
     # distinct values only, of which a column has fewer than rows
-    column = {
-        value: int(murmurhash3_32(value, 0, positive=True)) % n_columns for value in dict.fromkeys(values)
-    }
+    own = [*dict.fromkeys(values)]
+    column = dict(zip(own, (word_hashes(own).view(np.uint32) % n_columns).tolist(), strict=True))
     return np.fromiter(map(column.__getitem__, values), np.int64, len(values))
 
 

@@ -16,7 +16,14 @@ import numpy as np
 from msgspec import structs
 
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
-from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Dialect, Feature, Words, is_number
+from distls.workers.ingestion.formats.table_columns import (
+    DATE_PARTS,
+    Dialect,
+    Feature,
+    Words,
+    is_number,
+    whole_twins,
+)
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.records.messages import NO_NUMBER, number_rule, quoted
 from distls.workers.ingestion.records.record_batch import Csr
@@ -323,14 +330,12 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
 def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
     """Return the hashed words of documents; one that is missing has none."""
     # counts of words are small whole numbers, of which float32 keeps all
-    found = hashed_texts(vectorizer(feature), [text or "" for text in texts], np.dtype(np.float64))
-    return found[0], found[1], found[2]
+    return hashed_texts(hashing_of(feature), [text or "" for text in texts], np.dtype(np.float64))
 
 
-@functools.lru_cache(maxsize=16)
-def vectorizer(feature: Feature) -> Any:
-    """Return scikit-learn's transformer of a column of documents."""
-    return Hashing(n_features=feature.width, **structs.asdict(feature.words or Words())).vectorizer()
+def hashing_of(feature: Feature) -> Hashing:
+    """Return how a column of documents is hashed."""
+    return Hashing(n_features=feature.width, **structs.asdict(feature.words or Words()))
 
 
 def hashed_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
@@ -381,13 +386,15 @@ def _between_braces(value: str) -> list[Any] | None:
 
 def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:
     """Return the indicators of sets; values that are not known are none, and told to `unseen`."""
-    place = {name: k for k, name in enumerate(feature.categories or ())}
-    indptr, indices = [0], []
+    known = feature.categories or ()
+    # 1 and 1.0 are one value, as of categories
+    place = {**whole_twins(known), **{name: k for k, name in enumerate(known)}}
+    indptr, indices = [0], list[int]()
     for row, value in enumerate(sets):
-        for member in members(value, feature.style):
-            if member in place:
-                indices.append(place[member])
-            else:
+        own = members(value, feature.style)
+        indices += sorted({place[member] for member in own if member in place})
+        for member in own:
+            if member not in place:
                 unseen(row, member)
         indptr.append(len(indices))
     return np.array(indptr, np.int64), np.array(indices, np.int64), np.ones(len(indices))
