@@ -96,8 +96,7 @@ class Progress:
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0  # Passes at the last evaluation
-    # What certificates have cost, the last one with a search, and all, counted in passes; None in a fit that was begun
-    # when each pass was evaluated
+    # What certificates have cost, the last one with a search, and all, counted in passes
     certified: float = 0.0
     certified_all: float = 0.0
     # With patience: {"error", "round", "misses"} of the best evaluation so far
