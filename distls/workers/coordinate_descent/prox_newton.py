@@ -208,8 +208,10 @@ class ProxNewton:
         return value if later is None else later
 
     def leap(self) -> None:
-        """Do such a step from any weights, where the loss has second derivatives."""
-        if self._h.shape[1]:
+        """Do such a step from any weights, where products with second derivatives take no longer than a sweep."""
+        (n, parts), k, x = self._h.shape, self._k, self._columns.x
+        size = x.values.size if isinstance(x, DenseRows) else len(x.data)
+        if parts and n * (parts if parts == k else k * k) <= size * k:
             self._leapt(self._columns.value(self._h), [0.0])
 
     def _run_gram(self, first: Judged, judged: Judged, target: float) -> bool:

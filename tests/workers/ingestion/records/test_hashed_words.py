@@ -36,7 +36,8 @@ def test_the_least_number_has_a_column():
     st.sampled_from([3, 2**18]),
 )
 def test_counts_are_those_of_scikit_learn(analyzer, texts, ngrams, flags, n_features):
-    hashing = Hashing(n_features, ngrams, analyzer, *flags)
+    named = dict(zip(("lowercase", "alternate_sign", "binary"), flags, strict=True))
+    hashing = Hashing(n_features=n_features, ngrams=ngrams, analyzer=analyzer, **named)
     indptr, indices, values = hashed_texts(hashing, texts, np.dtype(np.float64))
     if not texts:
         assert (indptr.tolist(), len(indices), len(values)) == ([0], 0, 0)
