@@ -41,6 +41,11 @@ class Hashing(Words, frozen=True, kw_only=True):
 
     n_features: int = 2**18
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether runs of words or of characters are hashed, and not words alone."""
+        return self.analyzer != "word" or self.ngrams[1] > 1
+
     def vectorizer(self) -> HashingVectorizer:
         """Return scikit-learn's transformer."""
         # imported only where it is asked for: it takes a second, and words are found without it
@@ -158,19 +163,10 @@ class DocumentPacker:
 @lru_cache(maxsize=16)
 def _words_of(hashing: Hashing) -> Callable[[str], list[str]]:
     """Return what gives the words of a text, or the runs of words or characters, that are hashed."""
-    if hashing.analyzer != "word":
+    if hashing.has_runs:
         analyzer: Callable[[str], list[str]] = hashing.vectorizer().build_analyzer()
         return analyzer
-    first, last = hashing.ngrams
-
-    def found(text: str) -> list[str]:
-        words = _WORD.findall(text.lower() if hashing.lowercase else text)
-        if last == 1:
-            return words
-        runs = ((start, start + n) for n in range(first, last + 1) for start in range(len(words) - n + 1))
-        return [" ".join(words[start:stop]) for start, stop in runs]
-
-    return found
+    return lambda text: _WORD.findall(text.lower() if hashing.lowercase else text)
 
 
 @dataclass(frozen=True)
@@ -204,6 +200,11 @@ def hashed_texts(
     hashing: Hashing, texts: Sequence[str], dtype: np.dtype[Any]
 ) -> tuple[Ints, Ints, NDArray[Any]]:
     """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
+    # There are several times as many runs as words, of which scikit-learn holds none.
+    if texts and hashing.has_runs:
+        matrix = hashing.vectorizer().transform(texts)
+        matrix.eliminate_zeros()  # counts of opposite signs
+        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
     words_of, known = _words_of(hashing), dict[str, int]()
     places, sizes = list[int](), list[int]()
     for text in texts:

@@ -232,7 +232,7 @@ class _Block:
     def _note_inexact(self, feature: Feature, values: Doubles, column: Any) -> None:
         """Note the first number of a column, or of its lists, that float64 does not keep."""
         dialect = in_decimals(self.options.dialect, feature.style)
-        rows = np.flatnonzero(np.abs(values) >= EXACT).tolist()
+        rows = np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values)).tolist()
         if self.arrow.types.is_decimal(column.type) and column.type.precision > sys.float_info.dig:
             rows += np.flatnonzero(~np.isnan(values[:_LOOKED_AT])).tolist()
         for row in rows:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from distls.workers.ingestion.parsing.array_types import Ints
 
+_LONG = 256  # bytes of a word; a longer one is hashed alone
 _LEAST = -(2**31)  # whose absolute value does not fit into 32 bits
 
 
@@ -20,7 +21,7 @@ def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
     sizes = np.array([len(word) for word, _ in coded], np.int64)
     starts, text = np.cumsum(sizes) - sizes, np.frombuffer(b"".join(w for w, _ in coded) + bytes(4), np.uint8)
     found, rest = np.zeros(len(coded), np.uint32), np.uint32(0xE6546B64)
-    for begin in range(0, int(sizes.max(initial=0)), 4):
+    for begin in range(0, min(int(sizes.max(initial=0)), _LONG), 4):
         n = int(np.count_nonzero(sizes > begin))
         four = text[(starts[:n] + begin)[:, None] + np.arange(4)]
         left = sizes[:n] - begin
@@ -35,7 +36,16 @@ def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
         found *= np.uint32(factor)
     out = np.empty(len(coded), np.uint32)
     out[[place for _, place in coded]] = found
-    return out.view(np.int32)
+    hashes = out.view(np.int32)
+    for word, place in coded[: int(np.count_nonzero(sizes > _LONG))]:
+        hashes[place] = _hash_alone(word)
+    return hashes
+
+
+def _hash_alone(word: bytes) -> int:
+    from sklearn.utils import murmurhash3_32
+
+    return int(murmurhash3_32(word, 0))
 
 
 def _turned(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:

@@ -22,6 +22,11 @@ def test_hashes_are_those_of_scikit_learn(words):
     ]
 
 
+def test_long_words_are_hashed_alone():
+    words = ["a", *(("x1" * 500)[:size] for size in (255, 256, 257, 260, 999))]
+    assert word_hashes(words).tolist() == [murmurhash3_32(word, 0) for word in words]
+
+
 def test_the_least_number_has_a_column():
     found = hash_columns(np.array([-(2**31), -5, 5], np.int32), 7)
     assert found.tolist() == [(2**31 - 7) % 7, 5, 5]
