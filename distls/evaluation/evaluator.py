@@ -213,6 +213,7 @@ class Evaluator:
         if bound > own:
             certificate = {"kind": "duality_gap", "value": max(value - bound, values["certificate_rounding"])}
         read += values["eval_bytes_read"]
+        passes += values.get("certificate_passes", 0.0)  # those that have made the intercept optimal
         found = {"certificate": certificate, "eval_bytes_read": read, "certificate_passes": passes}
         return {**values, **found, "bound": bound, "reached": reached}
 

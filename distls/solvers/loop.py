@@ -217,7 +217,9 @@ async def _round(
     if limits.patience is None or not _is_best(following.record, progress):
         return following
     # later rounds replace what these need, and checkpoints do not have them
-    return replace(following, best=replace(fitted, duals=None, improved_weights=None, known=None))
+    return replace(
+        following, best=replace(fitted, duals=None, improved_weights=None, known=None, search_passes=math.inf)
+    )
 
 
 def _event(done: Standing[Any], what: str) -> RoundEvent:

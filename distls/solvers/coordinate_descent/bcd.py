@@ -270,7 +270,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             following, report = Round(self._setting, state, executor).run()
         if self.proves and not state.refit:
             report.notes = [
-                f"the columns with weights take more than active_mib={self.params['active_mib']}: rounds are sweeps "
+                f"the columns that matter take more than active_mib={self.params['active_mib']}: rounds are sweeps "
                 "over all columns, without a certificate of their own"
             ]
         return following, report

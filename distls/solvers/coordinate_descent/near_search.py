@@ -124,7 +124,9 @@ def _searched(
         one = WorkingSetRound(setting, executor, fresh=number == 0)
         found = one.run(following)
         if found is None:
-            return None, read, float(number)
+            if not number:
+                return None, read, 0.0
+            break
         following, report = found
         read += report.bytes_read
         first, lowest = one.before if number == 0 else first, min(lowest, following.objective)
@@ -150,8 +152,8 @@ def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -
 
 
 def working_row_bytes(problem: Problem) -> int:
-    """Return the bytes of a row in a descent: scores, slopes, a change of scores, and second derivatives."""
-    return 3 * 8 * problem.shape[1] + 4 * _parts(problem)
+    """Return the bytes of a row in a descent: scores, slopes, three changes of scores, and second derivatives."""
+    return 5 * 8 * problem.shape[1] + 4 * _parts(problem)
 
 
 def kept_row_bytes(problem: Problem) -> int:

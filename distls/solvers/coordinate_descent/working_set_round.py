@@ -41,6 +41,8 @@ _FIRST = 256
 _SHARE, _LEAST_SHARE = 0.1, 1e-6
 # The decrease of a round, as a part of the gap, below which it has brought nothing.
 _STALLED = 1e-3
+# The gap, as a part of the objective, at which a fit is solved whatever found no memory.
+_SOLVED = 1e-9
 
 
 class WorkingSetRound:
@@ -134,7 +136,10 @@ class WorkingSetRound:
         bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
         gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
         # Columns that matter have found no memory, and those that have are solved: sweeps have to go on.
-        stalls = found.left_out > 0 and state.size > 0 and state.objective - value < _STALLED * state.gap
+        brings = state.objective - value >= _STALLED * state.gap or gap <= max(
+            0.5 * state.gap, _SOLVED * value
+        )
+        stalls = found.left_out > 0 and state.size > 0 and not brings
         sweeps = found.held < 0 or stalls
         return replace(
             state,

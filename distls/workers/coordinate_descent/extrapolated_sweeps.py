@@ -23,15 +23,15 @@ _LEFT = 0.05
 _DAMPING = 1e-12
 
 
-def sweep_until(columns: WorkingColumns, target: float, newton: ProxNewton) -> None:
-    """Sweep until the columns' gap is at most `target` or a small part of the first, or the sweeps have an end."""
+def sweep_until(columns: WorkingColumns, target: float, newton: ProxNewton) -> bool:
+    """Sweep until the columns' gap is at most `target` or a small part of the first; return whether it is."""
     task = columns.task
     means, gaps = task.leaning(columns.x), [np.inf] * _PATIENCE
     for _ in range(0, _SWEEPS, _BETWEEN):
         judged = columns.judge(columns.value())
         # A line search ends where the decrease is below the rounding of the objective.
         if judged.gap <= target or judged.gap > _LITTLE * gaps[-_PATIENCE]:
-            break
+            return judged.gap <= target
         gaps.append(judged.gap)
         target = max(target, _LEFT * gaps[_PATIENCE])
         points = [_point(columns)]
@@ -44,6 +44,7 @@ def sweep_until(columns: WorkingColumns, target: float, newton: ProxNewton) -> N
             points.append(_point(columns))
         _extrapolate(columns, points, columns.value())
         newton.leap()
+    return False
 
 
 def _point(columns: WorkingColumns) -> Array:

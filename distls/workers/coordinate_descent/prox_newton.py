@@ -15,11 +15,14 @@ from distls.storage.rows import DenseRows, Rows
 from distls.workers.coordinate_descent.cycle_kernels import newton_cycle
 from distls.workers.coordinate_descent.kept_gram import gram_of, rows_of
 from distls.workers.coordinate_descent.quadratic_model import (
+    SINGLE,
     Model,
     SupportStep,
     expanded,
+    gram_serves,
     minimise,
     own_parts,
+    passes_are_quick,
 )
 from distls.workers.coordinate_descent.working_columns import Judged, WorkingColumns, squares_of
 from distls.workers.linear_algebra.column_selection import count_by_row
@@ -37,8 +40,6 @@ _STEPS = 50  # of Newton's method
 _PRECISION = 1e-2
 _DECREASE, _HALVINGS = 1e-3, 30  # of the search along a step
 _FARTHEST = 1e8  # of the changes of scores, in units of the largest score
-# Curvature below this part of a block's own is rounding of float32.
-_SINGLE = 1e-6
 # What is left of the gap after a step, at most, so that its Gram serves again, as it is or scaled; and the part of the
 # gap by which the objective falls in steps that have not come to an end.
 _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
@@ -60,9 +61,6 @@ _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
 _LED, _SWEPT, _ROUNDING = 0.1, 1e-9, 1e-12
 # In units of the last place of the objective: rises are rounding.
 _RISE = 8.0 * float(np.finfo(np.float64).eps)
-# Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
-# quadratic loss, one Gram of which serves for all steps; and those of one pass over it, of several outputs.
-_SWEEPS, _SWEEPS_QUADRATIC, _PASSES = 100.0, 300.0, 5.0
 
 
 class ProxNewton:
@@ -78,7 +76,8 @@ class ProxNewton:
         self._is_quadratic = loss_named(columns.task.scores.loss).quadratic
         self._shift = 0  # every 2^shift-th row is in the Gram
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
-        self._fits_gram = self._fits(columns, parts, most_bytes)
+        self._holds_gram = gram_serves(columns, parts, most_bytes)
+        self._fits_gram = self._holds_gram and passes_are_quick(columns, parts)
         self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
         self._pairs: float | None = None  # of non-zeros in one row
         self._curvatures: Array | None = None  # of columns, as the last cycle has found them
@@ -93,20 +92,6 @@ class ProxNewton:
         quadratic = loss_named(columns.task.scores.loss).quadratic
         kept = quadratic and fits_gram and isinstance(columns.x, DenseRows)
         return parts == columns.w.shape[1] == 1 and not kept
-
-    @staticmethod
-    def _fits(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
-        """Return whether the Gram fits into memory, and steps are sooner than sweeps."""
-        (m, k), loss = columns.w.shape, loss_named(columns.task.scores.loss)
-        if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
-            return False
-        sweeps = _SWEEPS_QUADRATIC if loss.quadratic else _SWEEPS
-        if isinstance(columns.x, DenseRows):
-            return m * parts <= 40.0 * sweeps * k
-        size = len(columns.x.data)
-        # Passes over the Gram of several outputs are not to be slower than sweeps over few non-zeros.
-        passes = 0.0 if k == 1 or loss.quadratic else m * m * parts / k
-        return size / max(len(columns.margins.z), 1) * parts <= 2.0 * sweeps * k and passes <= _PASSES * size
 
     def run(self, target: float) -> bool:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
@@ -206,6 +191,12 @@ class ProxNewton:
         spent[-1] += _PRODUCT * step.products
         later = self._searched(value, old, *found)
         return value if later is None else later
+
+    def run_again(self, target: float) -> None:
+        """Do steps on a Gram where sweeps have led nowhere, which were to be sooner."""
+        if self._holds_gram and not self._fits_gram:
+            first = self._columns.judge(self._columns.value(self._h))
+            self._run_gram(first, first, target)
 
     def leap(self) -> None:
         """Do such a step from any weights, where products with second derivatives take no longer than a sweep."""
@@ -347,12 +338,12 @@ class ProxNewton:
         if self._ones:
             # The intercept's own optimum for the model, and how blocks move it.
             # Singular where the loss ignores constants.
-            inverse = np.linalg.pinv(blocks[m], rcond=_SINGLE, hermitian=True)
+            inverse = np.linalg.pinv(blocks[m], rcond=SINGLE, hermitian=True)
             coupling = expanded(np.ascontiguousarray(gram[m].T, np.float64), k)
             pull = np.ascontiguousarray(inverse @ coupling[:m])
             blocks = blocks[:m] - coupling[:m] @ pull
         # At least rounding, so that a column that the intercept explains still shrinks to zero.
-        longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], _SINGLE * own[:m])
+        longest = np.maximum(np.linalg.eigvalsh(blocks)[:, -1], SINGLE * own[:m])
         task = self._columns.task
         penalty = kernel_argument(penalty_named(task.penalty))
         found = np.ascontiguousarray(blocks), longest, pull, inverse, coupling

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from distls.storage.rows import take_rows
+from distls.storage.rows import DenseRows, take_rows
 from distls.workers.coordinate_descent.cycle_kernels import curved
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.working_columns import WorkingColumns, products_of, squares_of
 from distls.workers.coordinate_descent.working_set_kernels import add_products, gram_descent
 from distls.workers.losses.loss import Loss
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.penalty_registry import penalty_named
@@ -35,6 +36,11 @@ _FEW_WEIGHTS, _DAMPING = 256, 1e-6
 _SIZES = (1.0, 0.25, 0.0625)
 # Products with the curvature over the rows in one step between cycles, or sweeps.
 _ROW_PRODUCTS = 20
+# Curvature below this part of a block's own is rounding of float32.
+SINGLE = 1e-6
+# Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
+# quadratic loss, one Gram of which serves for all steps; and those of one pass over it, of several outputs.
+_SWEEPS, _SWEEPS_QUADRATIC, _GRAM_PASSES = 100.0, 300.0, 5.0
 
 
 def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
@@ -197,7 +203,9 @@ class SupportStep:
         # What the intercept follows by, to its optimum for the model; it is singular where a loss ignores constants.
         total = expanded(h.sum(axis=0, dtype=np.float64, keepdims=True), columns.w.shape[1])[0]
         follows = columns.task.fit_intercept
-        self._inverse = np.linalg.pinv(total, hermitian=True) if follows else np.zeros_like(total)
+        self._inverse = (
+            np.linalg.pinv(total, rcond=SINGLE, hermitian=True) if follows else np.zeros_like(total)
+        )
 
     def found(self) -> tuple[Array, Array, Array, float] | None:
         """Return the new weights (m, k), the intercept's change, those of the scores, and the mean loss's slope."""
@@ -238,6 +246,28 @@ class SupportStep:
 
         own = self._curvatures + np.einsum("jrr->jr", curvature)
         return conjugate_gradients(product, residual, 1.0 / own, _ROW_PRODUCTS)
+
+
+def gram_serves(columns: WorkingColumns, parts: int, most_bytes: int) -> bool:
+    """Return whether the Gram fits into memory, and a step on it is sooner than the sweeps in its place."""
+    m, k = columns.w.shape
+    if not parts or 4 * parts * (m + 1) ** 2 > most_bytes:
+        return False
+    sweeps = _SWEEPS_QUADRATIC if loss_named(columns.task.scores.loss).quadratic else _SWEEPS
+    if isinstance(columns.x, DenseRows):
+        return m * parts <= 40.0 * sweeps * k
+    per_row = len(columns.x.data) / max(len(columns.margins.z), 1)
+    return per_row * parts <= 2.0 * sweeps * k
+
+
+def passes_are_quick(columns: WorkingColumns, parts: int) -> bool:
+    """Return whether passes over the Gram are no slower than sweeps: of several outputs over few non-zeros."""
+    (m, k), x = columns.w.shape, columns.x
+    # Kernels of what may come are compiled on one row.
+    if columns.task.data.one_row or k == 1 or isinstance(x, DenseRows):
+        return True
+    quadratic = loss_named(columns.task.scores.loss).quadratic
+    return quadratic or m * m * parts / k <= _GRAM_PASSES * len(x.data)
 
 
 def own_parts(parts: NDArray[Any], k: int) -> NDArray[Any]:

@@ -83,7 +83,8 @@ class WorkingSetTask(ColumnTask):
         newton = ProxNewton(columns, parts, self.gram_bytes)
         if newton.serves() and newton.run(self.target):
             return
-        sweep_until(columns, self.target, newton)
+        if not sweep_until(columns, self.target, newton):
+            newton.run_again(self.target)
 
     def _settle(self, held: Active, w: NDArray[np.float64]) -> NDArray[np.float64]:
         """Make the intercept optimal at the weights; compute the scores as `ScoresOfColumns` would, to the last bit."""

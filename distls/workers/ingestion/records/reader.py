@@ -83,7 +83,9 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
             raise
     if progress.skipped_first and not skip:
         line, reason = progress.skipped_first[0]
-        found = sorted(progress.refused.items(), key=lambda each: each[1][1])  # a resumed reading has lost the order
+        found = sorted(
+            progress.refused.items(), key=lambda each: each[1][1]
+        )  # a resumed reading has lost the order
         kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in found]
         more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
         more += f": {', '.join(kinds)}" if len(kinds) > 1 else " for this"

@@ -169,6 +169,22 @@ def test_columns_that_find_no_room_are_reached_by_sweeps(tmp_path):
 
 
 @pytest.mark.slow
+def test_sweeps_that_end_too_soon_are_followed_by_a_gram(tmp_path):
+    """Eight outputs over five values a row: passes over the Gram are slow there, and sweeps alone end at 2e-4."""
+    rng = np.random.default_rng(4)
+    x = sp.random(300, 500, density=0.01, format="csr", random_state=rng, dtype=np.float32)
+    x.data[:] = 1.0
+    y = (x @ rng.standard_normal((500, 8)) + 0.5 * rng.standard_normal((300, 8))).argmax(axis=1)
+    y[:8] = range(8)
+    dataset = write_dataset(tmp_path / "train", x, y.astype(np.int32), n_classes=8, shard_size=200_000)
+    params = {"alpha": 1e-4, "loss": "softmax", "penalty": "l1l2", "fit_intercept": True}
+    found = fit("bcd", dataset, params=params, rtol=1e-5, passes=30)
+    assert found.status == "CONVERGED"
+    # the loss ignores a constant, in which the intercept has no reason to move
+    assert abs(found.model.intercept.mean()) < 1e-3 * np.ptp(found.model.intercept)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["softmax", "multiclass_squared_hinge"])
 def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     x, y = labelled_rows(200, 30, 3)
