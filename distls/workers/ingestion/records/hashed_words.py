@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from distls.workers.ingestion.parsing.array_types import Ints
 
 _LONG = 256  # bytes of a word; a longer one is hashed alone
+_LAST = ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1))  # shifts, and factors behind them
+_BITS = 2**32 - 1
 _LEAST = -(2**31)  # whose absolute value does not fit into 32 bits
 
 
@@ -31,7 +33,7 @@ def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
         whole = left >= 4
         found[:n][whole] = _turned(found[:n][whole], 13) * np.uint32(5) + rest
     found ^= sizes.astype(np.uint32)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+    for shift, factor in _LAST:
         found ^= found >> np.uint32(shift)
         found *= np.uint32(factor)
     out = np.empty(len(coded), np.uint32)
@@ -43,9 +45,20 @@ def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
 
 
 def _hash_alone(word: bytes) -> int:
-    from sklearn.utils import murmurhash3_32
+    """Return the hash of one word, four bytes after another."""
+    found, whole = 0, len(word) // 4
+    for four in np.frombuffer(word, "<u4", whole).tolist():
+        found ^= _mixed_alone(four)
+        found = ((found << 13 | found >> 19) & _BITS) * 5 + 0xE6546B64 & _BITS
+    found ^= _mixed_alone(int.from_bytes(word[4 * whole :], "little")) ^ len(word)
+    for shift, factor in _LAST:
+        found = (found ^ found >> shift) * factor & _BITS
+    return found - 2**32 if found >= 2**31 else found
 
-    return int(murmurhash3_32(word, 0))
+
+def _mixed_alone(four: int) -> int:
+    four = four * 0xCC9E2D51 & _BITS
+    return ((four << 15 | four >> 17) & _BITS) * 0x1B873593 & _BITS
 
 
 def _turned(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
