@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import html
 import inspect
 import re
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypedDict, TypeVar, cast
 
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import parse_bytes
-from distls.storage.errors import ParameterError, printable
+from distls.progress_bar import Bar, in_notebook
+from distls.storage.errors import ParameterError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +21,6 @@ _DOCUMENTED = """    workers, threads : int, optional
     memory_limit : int or str, optional
         Memory of each of them, such as "600MiB".
 """
-_EVERY = 0.1  # seconds between two states of a bar
 
 
 class Workers(TypedDict, total=False):
@@ -52,20 +50,20 @@ def long_call(function: F) -> F:
         memory_limit: int | str | None = None,
         **given: Any,
     ) -> Any:
-        _show_progress(known, given)
         if given.get("scheduler") and "scheduler" not in known:  # an option of commands alone
             raise ParameterError("scheduler: client=dask.distributed.Client(ADDRESS) in Python")
         limit = worker_bytes(workers, threads, memory_limit)
-        if workers is None and threads is None and memory_limit is None:
-            return function(*args, **given)
-        if given.get("executor") not in (None, "auto", "dask") or given.get("client") is not None:
-            raise ParameterError(
-                "workers, threads and memory_limit start workers, executor and client have theirs"
-            )
-        with open_executor(ClusterOptions("dask", workers, threads, limit)) as (executor, budget):
-            if "memory" in known and given.get("memory") is None:
-                given["memory"] = budget
-            return function(*args, **{**given, "executor": executor})
+        with _shown_progress(known, given):
+            if workers is None and threads is None and memory_limit is None:
+                return function(*args, **given)
+            if given.get("executor") not in (None, "auto", "dask") or given.get("client") is not None:
+                raise ParameterError(
+                    "workers, threads and memory_limit start workers, executor and client have theirs"
+                )
+            with open_executor(ClusterOptions("dask", workers, threads, limit)) as (executor, budget):
+                if "memory" in known and given.get("memory") is None:
+                    given["memory"] = budget
+                return function(*args, **{**given, "executor": executor})
 
     shown = [each for each in known.values() if "Workers" not in str(each.annotation)]
     rest = [each for each in shown if each.kind is inspect.Parameter.VAR_KEYWORD]
@@ -78,18 +76,19 @@ def long_call(function: F) -> F:
     return cast("F", made)
 
 
-def _show_progress(known: Any, given: dict[str, Any]) -> None:
-    """Put a bar in place of `progress`, where one is wanted."""
+@contextlib.contextmanager
+def _shown_progress(known: Any, given: dict[str, Any]) -> Iterator[None]:
+    """Put a bar in place of `progress`, where one is wanted, and end it."""
     asked = given.get("progress")
-    if "progress" not in known or isinstance(asked, Bar):
-        return
-    if callable(asked):
-        # a fit of data that are there has rounds alone, which callbacks see
-        if "callbacks" in known and "notify" not in known:
-            raise ParameterError("progress: True or False; the rounds of a fit are for callbacks=")
-        return
-    # not None, which a call within this one would take for its default
-    given["progress"] = Bar() if asked or (asked is None and in_notebook()) else False
+    made = "progress" in known and not callable(asked) and (asked or (asked is None and in_notebook()))
+    # a fit of data that are there has rounds alone, which callbacks see
+    if callable(asked) and not isinstance(asked, Bar) and "callbacks" in known and "notify" not in known:
+        raise ParameterError("progress: True or False; the rounds of a fit are for callbacks=")
+    with Bar() if made else contextlib.nullcontext(False) as bar:
+        if "progress" in known and not callable(asked):
+            # not None, which a call within this one would take for its default
+            given["progress"] = bar
+        yield
 
 
 def worker_bytes(workers: int | None, threads: int | None, memory_limit: int | str | None) -> int | None:
@@ -109,59 +108,6 @@ def parsed(name: str, parse: Callable[[str], Any], given: Any) -> Any:
         raise ParameterError(f"{name}: {error}") from None
 
 
-def in_notebook() -> bool:
-    """Return whether this process runs the cells of a notebook."""
-    # who has not imported IPython is not in one
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return shell is not None and hasattr(shell, "kernel")
-
-
 def watchers(callbacks: Any, progress: Any) -> tuple[Any, ...]:
     """Return the callbacks of a fit, with the bar of its rounds if there is one."""
     return (*callbacks, progress) if isinstance(progress, Bar) else tuple(callbacks)
-
-
-class Bar:
-    """A bar in a notebook, elsewhere a line of stderr that is written over; also a callback of a fit."""
-
-    def __init__(self) -> None:
-        self._next, self._limit, self._said, self._last = 0.0, 0.0, "", ""
-        self._cell: Any = None
-
-    def __call__(self, done: float, total: float, what: str) -> None:
-        """Show how much of some work is done."""
-        now = time.monotonic()
-        if now < self._next and done < total:
-            return
-        self._next = now + _EVERY
-        share = min(done / total, 1.0) if total else 0.0
-        if not in_notebook():
-            print(
-                f"\r{printable(what)}: {share:4.0%}\033[K",
-                end="\n" if done >= total else "",
-                file=sys.stderr,
-                flush=True,
-            )
-            return
-        display = sys.modules["IPython"].display
-        shown = display.HTML(f'<progress value="{share:.4f}"></progress> {html.escape(printable(what))}')
-        if self._cell is None:
-            self._cell = display.display(shown, display_id=True)
-        else:
-            self._cell.update(shown)
-
-    def on_start(self, start: Any) -> None:
-        """Note how long a fit may be."""
-        self._limit, self._last = start.max_passes or 0.0, ""
-        self._said = " ".join(filter(None, (start.method, start.what)))
-
-    def on_round(self, event: Any) -> None:
-        """Show a round."""
-        done, loss = event.record["passes"], event.record["running_loss"]
-        self._last = f"{self._said}: {done:g} passes" + ("" if loss is None else f", loss {loss:.5f}")
-        self(done, self._limit, self._last)
-
-    def on_end(self, status: Any, state: Any) -> None:
-        """Show how the fit ended: unless it was interrupted nothing is left to do, however far the limit was."""
-        self(status != "INTERRUPTED", 1, f"{self._last or self._said}, {status}")

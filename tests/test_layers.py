@@ -57,6 +57,7 @@ ROOMS = [
     "distls/execution",
     "distls/execution/dask",
     "distls/execution/",
+    "distls/progress_bar",
     "distls/long_calls",
     "distls/request",
     "distls/memory_plan",

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from distls.cli.dataset_text import dataset_line
-from distls.cli.progress import fit_progress, live_console, work_progress
+from distls.cli.progress import fit_progress, work_progress
 from distls.cli.report import plan_lines
 from distls.clock import begin, parts_text
 from distls.evaluation.evaluate import evaluate
@@ -21,6 +21,7 @@ from distls.ingestion.ingest import ingest
 from distls.memory_plan import Plan
 from distls.methods.default_losses import OF_WIDE_CLASSES
 from distls.planning.fit_plan import plan_fit
+from distls.progress_bar import live_console
 from distls.reporting.costs import round_seconds
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import printable

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from distls.execution.memory_budget import human
+from distls.progress_bar import Bar, terminal_bar
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.storage.errors import printable
 
@@ -30,28 +31,16 @@ def fit_progress() -> Callback:
     return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
-def live_console() -> Console:
-    """Return the terminal, in which names are text and no markup."""
-    from rich.console import Console  # for a terminal alone
-
-    stream = getattr(sys.stderr, "obeyed", sys.stderr)
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
-
-
 class BarProgress(Callback):
     """A live bar: passes, running loss and error, objective, certificate, bytes read."""
 
     def __init__(self, console: Console | None = None) -> None:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import TextColumn
 
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", style="bold", markup=False),
-            BarColumn(bar_width=24),
+        self._bar = terminal_bar(
             TextColumn("{task.fields[passes]} passes"),
             TextColumn("{task.fields[facts]}", style="dim", markup=False),
-            TimeElapsedColumn(),
-            console=console or live_console(),
+            console=console,
         )
         self._tasks: dict[str, TaskID] = {}  # of the fits side by side
         self._bytes: dict[str, int] = {}
@@ -99,25 +88,9 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", style="bold", markup=False),
-        BarColumn(bar_width=40),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        console=live_console(),
-    )
-    tasks: dict[str, TaskID] = {}
-
-    def report(done: int, total: int, what: str) -> None:
-        if what not in tasks:
-            tasks[what] = bar.add_task(printable(what), total=total)
-        bar.update(tasks[what], completed=done, total=total)
-
-    with bar:
-        yield report
+    with Bar() as bar:
+        # not the bar itself, which would show the rounds of fits too
+        yield bar.__call__
 
 
 class _Lines:

@@ -18,7 +18,8 @@ import pytest
 from helpers import raised
 
 import distls
-from distls.long_calls import Bar, long_call
+from distls.long_calls import long_call
+from distls.progress_bar import Bar
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 
