@@ -23,6 +23,7 @@ def seconds_of(events: Sequence[dict[str, Any]], before: float = 0.0) -> dict[st
     for event in events:
         tasks["kernels"] += event["kernel_seconds"]
         tasks["waiting for data"] += event["wait_seconds"]
+        busy -= event.get("compile_seconds", 0.0)  # no part of the rounds' seconds
         for name, seconds in event.get("worker_seconds", {}).items():
             if name in workers:
                 busy += seconds

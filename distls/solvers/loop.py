@@ -318,13 +318,14 @@ def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, 
 
 
 def _add_round(progress: Progress, report: RoundReport, spent: float, seconds: float) -> None:
-    """Add the seconds of a round: those in which its workers waited for data were spent on reading."""
+    """Add the seconds of a round: those in which its workers waited for data, or for compiled kernels, are theirs."""
     progress.seconds = seconds
-    waited = report.wait_seconds
-    busy = max(sum((report.worker_seconds or {}).values()), report.kernel_seconds + waited)
-    read = spent * waited / busy if busy else 0.0
-    progress.read_seconds += read
-    progress.train_seconds += spent - read
+    waited, compiled = report.wait_seconds, report.compile_seconds or 0.0
+    busy = max(sum((report.worker_seconds or {}).values()), report.kernel_seconds + waited + compiled)
+    share = spent / busy if busy else 0.0
+    progress.read_seconds += share * waited
+    progress.startup_seconds += share * compiled
+    progress.train_seconds += spent - share * (waited + compiled)
 
 
 async def _evaluate(

@@ -102,6 +102,7 @@ class RoundReport:
     cached_bytes: int
     kernel_seconds: float  # Sums over lanes: time in kernels, time waiting for data
     wait_seconds: float
+    compile_seconds: float | None = None  # and compiling kernels, where the warm-up has left some
     # Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread
     averaging: dict[str, float] | None = None
     # seconds by worker: Each process's time in tasks; the driver's own merging is under its name
@@ -139,6 +140,7 @@ class RoundReport:
             cached_bytes=ledger.cached_bytes,
             kernel_seconds=ledger.kernel_seconds,
             wait_seconds=ledger.wait_seconds,
+            compile_seconds=ledger.compile_seconds or None,
             averaging=averaging,
             worker_seconds=ledger.worker_seconds,
             worker_peaks=ledger.worker_peaks,

@@ -8,7 +8,6 @@ or cannot be written is compiled anew: the cache only saves time.
 
 import fcntl
 import functools
-import gc
 import hashlib
 import logging
 import os
@@ -28,6 +27,7 @@ from numba.core.runtime import rtsys
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
+from distls.workers.compilation.compile_clock import COMPILATION
 from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 from distls.workers.compilation.private_hooks import CacheOfKernel, when_compiled
 
@@ -143,32 +143,6 @@ def _writable(home: Path, name: str) -> str | None:
     return str(path) if os.access(path, os.W_OK) else None
 
 
-class _NoCollection:
-    """Holds back the garbage collector while kernels are compiled, one within another."""
-
-    # a kernel is hundreds of thousands of objects, which set off searches of all that the process has: a tenth of the
-    # seconds of a first fit, more where more is imported
-    def __init__(self) -> None:
-        self._depth, self._was_on = 0, False
-
-    def begin(self) -> None:
-        """Note that a kernel is being compiled."""
-        if self._depth == 0:
-            self._was_on = gc.isenabled()
-            gc.disable()
-        self._depth += 1
-
-    def end(self) -> None:
-        """Note that it is compiled, or has failed."""
-        self._depth = max(self._depth - 1, 0)
-        if self._depth == 0 and self._was_on:
-            self._was_on = False
-            gc.enable()
-
-
-_NO_COLLECTION = _NoCollection()
-
-
 class KernelCache(CacheOfKernel):
     """The cache of one kernel: an index of its compiled variants and a file for each, in one flat folder."""
 
@@ -187,17 +161,18 @@ class KernelCache(CacheOfKernel):
         rtsys.initialize(target_context)
         found = self._loaded(sig, target_context, mend=False)
         if found is None:
+            COMPILATION.begin()
             if self._lock is None:
                 self._lock = _lock(self._lock_path)
             # Once more with the lock: another process may have stored it meanwhile.
             found = self._loaded(sig, target_context, mend=True)
             if found is not None:
                 self._unlock()
+                COMPILATION.end()
             else:
                 # Types of later modules are registered only when the context is refreshed.
                 target_context.refresh()
                 _NOTICE.begin(self._cache_path)
-                _NO_COLLECTION.begin()
         return found
 
     def _loaded(self, sig: Any, context: Any, *, mend: bool) -> Any:
@@ -253,7 +228,7 @@ class KernelCache(CacheOfKernel):
     def _end(self) -> None:
         self._unlock()
         _NOTICE.end()
-        _NO_COLLECTION.end()
+        COMPILATION.end()
 
     def _unlock(self) -> None:
         if self._lock is not None:

@@ -131,7 +131,9 @@ class ProxNewton:
                 break
             # Such a step costs about as much as the cycles between two of them.
             if number % _BETWEEN == 0 and needed > _BETWEEN:
-                value, known = self._leapt(value, spent), False
+                value, products = self._leapt(value)
+                spent[-1] += _PRODUCT * products
+                known = False
         return judged if known else columns.judge(value)
 
     def _is_slow(self, number: int, needed: float) -> bool:
@@ -180,17 +182,18 @@ class ProxNewton:
         found = self._searched(before, old, w, np.full(1, first + later), scaled, slope)
         return None if found is None else (found, float(move))
 
-    def _leapt(self, value: float, spent: list[float]) -> float:
-        """Do a step in the weights that are not zero, if the objective falls; return it, and add what it has cost."""
+    def _leapt(self, value: float) -> tuple[float, int]:
+        """Do a step in the weights that are not zero, if the objective falls; return it, and the products it took."""
         if not float(self._h.sum(dtype=np.float64)) > 0.0:
-            return value
+            return value, 0
         step = SupportStep(self._columns, self._h, self._curvatures)
-        old, found = self._columns.w.copy(), step.found()
+        old = self._columns.w.copy()
+        with self._columns.task.ledger.in_kernels():
+            found = step.found()
         if found is None:
-            return value
-        spent[-1] += _PRODUCT * step.products
+            return value, 0
         later = self._searched(value, old, *found)
-        return value if later is None else later
+        return value if later is None else later, step.products
 
     def run_again(self, target: float) -> None:
         """Do steps on a Gram where sweeps have led nowhere, which were to be sooner."""
@@ -203,7 +206,7 @@ class ProxNewton:
         (n, parts), k, x = self._h.shape, self._k, self._columns.x
         size = x.values.size if isinstance(x, DenseRows) else len(x.data)
         if parts and n * (parts if parts == k else k * k) <= size * k:
-            self._leapt(self._columns.value(self._h), [0.0])
+            self._leapt(self._columns.value(self._h))
 
     def _run_gram(self, first: Judged, judged: Judged, target: float) -> bool:
         """Do steps on a Gram; return whether these, and those before, have led anywhere."""

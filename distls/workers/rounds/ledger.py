@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from distls.storage.errors import DistlsError
+from distls.workers.compilation.compile_clock import compile_seconds
 from distls.workers.runtime.process import process_name
 
 N = TypeVar("N", int, float)
@@ -29,6 +30,7 @@ class Ledger:
     cached_bytes: int = 0  # stored bytes of the blocks found in the cache
     wait_seconds: float = 0.0
     kernel_seconds: float = 0.0
+    compile_seconds: float = 0.0  # of kernels that were compiled only then
     worker_seconds: dict[str, float] = field(default_factory=dict)  # process -> seconds in its tasks
     worker_peaks: dict[str, int] = field(default_factory=dict)  # process -> peak resident bytes
 
@@ -38,10 +40,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def in_kernels(self) -> Iterator[None]:
-        """Count the time until exit as time in kernels."""
-        began = time.perf_counter()
+        """Count the time until exit as time in kernels, but for what compiling them takes."""
+        began, compiled = time.perf_counter(), compile_seconds()
         yield
-        self.kernel_seconds += time.perf_counter() - began
+        compiled = compile_seconds() - compiled
+        self.compile_seconds += compiled
+        self.kernel_seconds += time.perf_counter() - began - compiled
 
     def count(self, block: int, n_rows: int) -> None:
         """Enter a processed block, with its rows."""
@@ -57,6 +61,7 @@ class Ledger:
             cached_bytes=self.cached_bytes + other.cached_bytes,
             wait_seconds=self.wait_seconds + other.wait_seconds,
             kernel_seconds=self.kernel_seconds + other.kernel_seconds,
+            compile_seconds=self.compile_seconds + other.compile_seconds,
             worker_seconds=_by_key(sum, self.worker_seconds, other.worker_seconds),
             worker_peaks=_by_key(max, self.worker_peaks, other.worker_peaks),
         )

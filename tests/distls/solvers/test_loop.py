@@ -14,7 +14,7 @@ from distls.clock import PARTS, parts_of
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
-from distls.solvers.loop import Progress, Standing, solve
+from distls.solvers.loop import Progress, Standing, _add_round, solve
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
 from distls.training.callbacks import History
@@ -256,6 +256,25 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
     record = solution.record
     assert record["seconds"] == solution.progress.seconds
     assert (record["seconds"], record["train_seconds"], record["eval_seconds"]) == (306.0, 6.0, 300.0)
+
+
+def test_kernels_that_a_round_compiles_are_no_training():
+    spent = RoundReport(
+        0.5,
+        0.5,
+        10,
+        7,
+        0,
+        kernel_seconds=1.0,
+        wait_seconds=2.0,
+        compile_seconds=5.0,
+        worker_seconds={"a": 10.0},
+    )
+    progress = Progress()
+    # two lanes side by side: their seconds are 10, those of the round 5
+    _add_round(progress, spent, 5.0, 9.0)
+    found = progress.read_seconds, progress.startup_seconds, progress.train_seconds
+    assert found == (1.0, 2.5, 1.5)
 
 
 def bounded(kind, **fields):

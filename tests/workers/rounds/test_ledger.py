@@ -12,19 +12,33 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.serial import SerialExecutor
 from distls.storage.errors import DistlsError
 from distls.training.fitting import fit
+from distls.workers.compilation import jit
 from distls.workers.rounds.ledger import Ledger
 
 
 def filled():
-    return Ledger([0, 2], 30, 100, 7, 0.5, 0.25, {"a": 1.0, "b": 2.0}, {"a": 10, "b": 20})
+    return Ledger([0, 2], 30, 100, 7, 0.5, 0.25, 0.125, {"a": 1.0, "b": 2.0}, {"a": 10, "b": 20})
 
 
 def test_merging_adds_costs_and_keeps_the_highest_peaks():
-    other = Ledger([1], 12, 50, 3, 1.0, 2.0, {"b": 0.5, "c": 4.0}, {"b": 15, "c": 5})
+    other = Ledger([1], 12, 50, 3, 1.0, 2.0, 4.0, {"b": 0.5, "c": 4.0}, {"b": 15, "c": 5})
     both = filled().merge(other)
     assert both == Ledger(
-        [0, 2, 1], 42, 150, 10, 1.5, 2.25, {"a": 1.0, "b": 2.5, "c": 4.0}, {"a": 10, "b": 20, "c": 5}
+        [0, 2, 1], 42, 150, 10, 1.5, 2.25, 4.125, {"a": 1.0, "b": 2.5, "c": 4.0}, {"a": 10, "b": 20, "c": 5}
     )
+
+
+def test_what_compiles_in_kernels_is_no_time_in_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr(jit, "kernel_folder", lambda: str(tmp_path))
+    compiled, ledger = jit.kernel(lambda x: x + 1), Ledger()
+    with ledger.in_kernels():
+        compiled(1)
+    assert ledger.compile_seconds > 0.01
+    assert ledger.kernel_seconds > 0.0
+    again = Ledger()
+    with again.in_kernels():
+        compiled(1)
+    assert again.compile_seconds == 0.0
 
 
 def test_merging_forgets_no_field():
