@@ -1,18 +1,18 @@
-"""How soon the sparse optimum is reached and proven: `bcd` beside skglm, celer, LIBLINEAR and lightning, in one run.
+"""How soon the sparse optimum is reached and proven: `bcd` beside others that solve the same problem, in one run.
 
-    pip install '.[bench]' skglm celer liblinear-official sklearn-contrib-lightning
+    pip install '.[bench]' skglm celer liblinear-official adelie sklearn-contrib-lightning
     DISTLS_DATA=FOLDER python -m benchmarks.speed.sparse [--sets rcv1-4,wide,20news,sector,mnist] [--rows N]
         [--parts binary,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
-        [--rivals skglm,celer,sklearn,lightning] [--out FILE]
+        [--rivals skglm,celer,sklearn,adelie,lightning] [--out FILE]
 
-On generated `rcv1-4` data and on real sets: the second class against the rest with l1 logistic loss (`binary`), and all
-classes with l1l2, by softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in
-five hundred of which a row has, and two classes. Strengths
-are parts of the smallest at which all weights are zero. `solve` are the seconds of all rounds of distls, certificates
-among them, `wall` those of the whole fit in this process without the compilation of kernels; of the others, which have
-the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which other programs distort less (of distls
-with `--workers 0` alone). Programs that are not installed are left out. The excess is that over
-the best lower bound that distls has proven, relative to it.
+The others are skglm, celer, LIBLINEAR, adelie and lightning. On generated `rcv1-4` data and on real sets: the second
+class against the rest with l1 logistic loss (`binary`), and all classes with l1l2, by softmax or the multi-class
+squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five hundred of which a row has, and two
+classes. Strengths are parts of the smallest at which all weights are zero. `solve` are the seconds of all rounds of
+distls, certificates among them, `wall` those of the whole fit in this process without the compilation of kernels; of
+the others, which have the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which other programs
+distort less (of distls with `--workers 0` alone). Programs that are not installed are left out. The excess is that
+over the best lower bound that distls has proven, relative to it.
 """
 
 from __future__ import annotations
@@ -115,6 +115,23 @@ def liblinear_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
         yield f"LIBLINEAR -s 6, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
 
 
+def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield adelie's l1 logistic regression, at one strength, and at the end of ten."""
+    import adelie
+
+    columns = adelie.matrix.sparse(x.tocsc(), method="naive", n_threads=2)
+    first = largest_alpha(x, y, *PARTS["binary"])
+    for strengths, tolerance in ((1, 1e-5), (1, 1e-7), (10, 1e-7)):
+        path = np.geomspace(first, alpha, strengths) if strengths > 1 else np.array([alpha])
+        seconds, found = timed(
+            lambda path=path, tolerance=tolerance: adelie.grpnet(
+                columns, adelie.glm.binomial((y == 1) * 1.0), lmda_path=path, tol=tolerance, intercept=False,
+                early_exit=False, progress_bar=False, n_threads=2,
+            )
+        )  # fmt: skip
+        yield f"adelie, {strengths} strengths, tolerance {tolerance:g}", seconds, found.betas.toarray()[-1]
+
+
 def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> Fits:
     """Yield the coordinate descent of the paper's author."""
     from lightning.classification import CDClassifier
@@ -132,7 +149,7 @@ def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> 
 def rivals_of(part: str, names: list[str]) -> list[Callable[[sp.csr_matrix, np.ndarray, float], Fits]]:
     """Return the installed programs that solve a part's problem."""
     if part == "binary":
-        named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits}
+        named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits, "adelie": adelie_fits}
         return [fits for name, fits in named.items() if name in names and importlib.util.find_spec(name)]
     if "lightning" not in names or not importlib.util.find_spec("lightning"):
         return []
@@ -250,7 +267,9 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown"
     )
-    parser.add_argument("--rivals", default="skglm,celer,sklearn,lightning", help="sklearn: its LIBLINEAR")
+    parser.add_argument(
+        "--rivals", default="skglm,celer,sklearn,adelie,lightning", help="sklearn: its LIBLINEAR"
+    )
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, report = Path(given.directory), Report(given.out)
