@@ -172,6 +172,31 @@ def test_wrong_usage(arguments, text):
     assert "Try 'distls" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train t.csv", "Missing argument; there must be FILE... MODEL"),
+        ("train t.csv m --label y", "No such option '--label'; it is --label-column"),
+        (
+            "train t.csv m --target y",
+            "Invalid value for '--target': 'y' is not one of 'auto', 'class', 'continuous'. "
+            "--label-column names the column of labels.",
+        ),
+        ("train t.csv --out m", "No such option '--out'; it is the last argument, MODEL"),
+        ("train t.csv m --epochs 5", "No such option '--epochs'; it is --passes"),
+        ("train t.csv m --lr 0.1", "No such option '--lr'; it is -p eta0=X, of methods with steps to choose"),
+        ("train t.csv m --batch-size 8", "No such option '--batch-size'; it is -p batch_size=VALUE"),
+        ("predict m t.csv --epochs 5", "No such option '--epochs'."),
+        ("evaluate m --out t.csv", "No such option '--out'."),
+        ("export m f", "Missing option '--to'. Choose from: onnx, sklearn, liblinear, vw, npz, csv, weights"),
+        ("test m t.csv", "No such command 'test'; it is distls evaluate"),
+    ],
+)
+def test_wrong_usage_is_answered_with_what_is_meant(words, said):
+    last = distls(*words.split()).err.splitlines()[-1]
+    assert last.partition(" (Did you mean")[0] == f"Error: {said}"
+
+
 def test_what_cannot_fit_is_refused_with_the_numbers(place):
     for command in (FIT, ("plan", "mcid", "{0}/train")):
         code, out, err = distls(*(part.format(place) for part in command), "--memory-limit", "100MiB")
