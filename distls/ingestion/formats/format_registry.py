@@ -21,7 +21,7 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_start import of_folder, start_of
+from distls.ingestion.request.source_start import of_folder, of_picture, start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
@@ -104,6 +104,8 @@ def format_of(
     found = recognised(start)
     if found is not None:
         return found
+    if picture := of_picture(path):
+        raise BadInputError(f"{file.path}: {picture}")
     if _BETWEEN_BLANKS.match(content):
         raise BadInputError(
             f"{file.path}: numbers between blanks: --format csv and --separator space read them"

@@ -223,9 +223,10 @@ TWICE = gzip.compress(gzip.compress(b"x,y\n1,0\n2,1\n", mtime=0), mtime=0)
         ("a.csv.gz", TWICE, "compressed twice; gunzip"),
         ("a.csv.Z", b"\x1f\x9d\x90abc", "uncompress"),
         ("a.tar", b"a.csv".ljust(257, b"\0") + b"ustar".ljust(255, b"\0"), "a tar archive; unpack it"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a.png: a picture; make an array of them first"),
     ],
 )
-def test_what_has_to_be_unpacked_is_said(name, content, message, tmp_path):
+def test_what_has_to_be_changed_first_is_said(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInputError, match=message):
         ingest(tmp_path / name, tmp_path / "d", label_column="y")
