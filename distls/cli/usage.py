@@ -5,14 +5,14 @@ import traceback
 import click
 
 _LAST = "the last argument"
-# What is said here for what other programs call so.
+# What is said here for what other programs call so, beside the hints about parameters.
 _SAID = {
     "--label-column": "class-column target-column y",
-    "--passes": "epoch epochs iter iterations max-iter n-iter",
+    "--passes": "epoch epochs iter iterations",
     "--separator": "delimiter sep",
     "--target continuous": "regression",
     "--test FILE, or --split of `distls ingest`": "test-size validation-split",
-    "--workers or --threads-per-worker": "j jobs n-jobs",
+    "--workers or --threads-per-worker": "j jobs",
     "-p eta0=X, of methods with steps to choose": "learning-rate lr step-size",
     "-p folds=N": "cv",
     _LAST: "o out output output-dir",
@@ -42,15 +42,17 @@ def meant(error: click.UsageError) -> click.UsageError:
 
 def _option_for(word: str, known: list[click.Parameter]) -> str:
     """Return what is meant by an option that a command does not have, empty if nobody knows."""
+    from distls.methods.method import HINTS
     from distls.methods.method_registry import METHODS
 
     name, options = word.lstrip("-"), {spelling for each in known for spelling in each.opts}
     if f"--{name}-column" in options:
         return f"it is --{name}-column"
-    if "-p" in options and (own := name.replace("-", "_")) in {
-        p.name for m in METHODS.values() for p in m.parameters
-    }:
+    own = name.replace("-", "_")
+    if "-p" in options and any(own == each.name for method in METHODS.values() for each in method.parameters):
         return f"it is -p {own}=VALUE"
+    if "-p" in options and own in HINTS:
+        return HINTS[own]
     here, places = _MEANT.get(name, ""), _places(known)
     if here == _LAST:
         return f"it is {here}, {places[-1]}" if len(places) > 1 and not places[-1].endswith("...") else ""

@@ -333,6 +333,11 @@ def test_what_a_format_cannot_read_is_named(tmp_path):
     distls.fit("newton", tmp_path / "words", tmp_path / "run2", params={"alpha": 1e-2}, executor="serial")
     with pytest.raises(ParameterError, match=r'"note" holds documents, which ONNX .*--to sklearn includes'):
         distls.export(tmp_path / "run2", tmp_path / "m.onnx", to="onnx")
+    names = distls.load_model(tmp_path / "run2").get_feature_names_out()
+    expected = distls.export(tmp_path / "run2", tmp_path / "w.csv", to="weights").expects
+    assert (
+        f"rows of {len(names)} numbers, categories as indicators from {names[0]} to {names[-1]}, " in expected
+    )
 
 
 def test_encoded_numbers_are_named(tmp_path):
