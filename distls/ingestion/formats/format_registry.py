@@ -233,6 +233,7 @@ def _checked(named: Mapping[str, object]) -> dict[str, object]:
     infos, defaults = option_infos(), option_defaults()
     unknown = next((name for name in named if name not in infos), None)
     if unknown is not None:
-        raise TypeError(f"ingest() got an unexpected keyword argument {unknown!r}")
+        meant = f"; it is {unknown}_column" if f"{unknown}_column" in infos else ""
+        raise TypeError(f"ingest() or train() got an unexpected keyword argument {unknown!r}{meant}")
     values = {name: infos[name].checked(name, value) for name, value in named.items()}
     return {name: value for name, value in values.items() if value != defaults[name]}
