@@ -91,7 +91,7 @@ def rows(*columns):
 NOTICES = {
     "documents-late": (
         [f"12 Main street{k % 1900}" for k in range(2500)],
-        'column "a" has many values and is taken for documents: words are hashed into 4,096 features',
+        'column "a" has many values and is taken for documents: words are hashed into 262,144 features',
     ),
     "lists-of-numbers": (
         [f'"[0.{k}, 0.{7 * k}, {k % 5}]"' for k in range(1, 1900)],
