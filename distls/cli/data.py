@@ -22,10 +22,13 @@ from distls.cli.support import (
     reading_options,
     source_bytes,
 )
+from distls.facts import counted
 from distls.storage.filesystem.paths import Place
 
 if TYPE_CHECKING:
     from distls.ingestion.request.format_options import OptionInfo
+    from distls.storage.dataset.column_shards import ColumnShards
+    from distls.storage.dataset.dataset import Dataset
 
 TRANSFORMS = (
     "In order, with commas: log1p, idf, l2norm, scale=X, standardize; or none, or auto: what suits the data."
@@ -132,7 +135,6 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
 
 
 def _describe_dataset(path: Place) -> None:
-    from distls.cli.dataset_text import dataset_line
     from distls.storage.dataset.dataset import open_dataset
 
     show([dataset_line(open_dataset(path))], needed=False)
@@ -210,7 +212,6 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 
     Run the same command again to resume one that was stopped.
     """
-    from distls.cli.dataset_text import columns_line
     from distls.cli.progress import work_progress
     from distls.columns.sharding import add_columns, check_columns
     from distls.storage.dataset.dataset import open_dataset
@@ -244,3 +245,29 @@ def info(path: Place, as_json: bool, every: bool, debug: bool) -> None:
         print_json(described)
     else:
         show(info_lines(described))
+
+
+def dataset_line(dataset: Dataset) -> str:
+    """Return a dataset's size on one line."""
+    from distls.execution.memory_budget import human
+
+    meta = dataset.meta
+    density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
+    what = "labels" if meta.target == "multilabel" else "classes"
+    kind = (
+        f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
+    )
+    return (
+        f"{dataset.path}: {counted(meta.n_rows, 'row')} x {counted(meta.n_features, 'feature')}{density}, {kind}, "
+        f"{counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"
+    )
+
+
+def columns_line(shards: ColumnShards) -> str:
+    """Return the number and sizes of a dataset's column shards, on one line."""
+    from distls.execution.memory_budget import human
+
+    return (
+        f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
+        f"{human(int(shards.stored_bytes.sum()))} stored"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from distls.cli.dataset_text import dataset_line
+from distls.cli.data import dataset_line
 from distls.cli.progress import fit_progress, work_progress
 from distls.cli.report import plan_lines
 from distls.clock import begin, parts_text

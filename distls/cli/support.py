@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from click.shell_completion import CompletionItem
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.cli.output import FAILED, OK, guard_streams, say, show, unwritten
+from distls.cli.usage import meant, misled
 from distls.request import OPTIONS, Option
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.atomic import finite_json
@@ -61,31 +61,19 @@ class Commands(click.Group):
             return say("interrupted", INTERRUPTED)
         except click.exceptions.Exit as end:  # --help of a command, among others
             return end.exit_code or unwritten()
+        except click.UsageError as error:
+            raise meant(error) from None
         except (DistlsError, OSError, MemoryError) as error:
             if _debugging(ctx):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
-            library = _misled(error)
+            library = misled(error)
             if library is None or _debugging(ctx):
                 raise
             why = f"{library} cannot be used as it is set ({' '.join(str(error).split())[:200]})"
             return say(f"distls: {why}; mend its environment variables or configuration files", USAGE)
-
-
-def _misled(error: BaseException) -> str | None:
-    """Return the library that an error comes from while it reads the user's settings, most of it in its import."""
-    frames = [
-        (str(frame.f_globals.get("__name__")), frame.f_code.co_name)
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    module, function = frames[-1]
-    library = module.partition(".")[0]
-    imported = any(name.startswith(library) and code == "<module>" for name, code in frames)
-    readers = ("parse_timedelta", "parse_bytes", "set_tcp_timeout")
-    reads = imported or module == "dask.config" or function in readers
-    return library if reads and library in ("numba", "dask", "distributed") else None
 
 
 def _debugging(ctx: click.Context) -> bool:

@@ -99,6 +99,12 @@ def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
     if prefixed and not from_text:
         marks = {",": "a label ends at the first blank"}
     found = [(mark, sum(mark in str(label) for label in meta.classes)) for mark in marks]
+    parts = {part.strip() for label in meta.classes for part in str(label).split(",")}
+    if meta.target == "class" and not prefixed and 0 < 2 * len(parts) <= len(meta.classes):
+        first = next(label for label in meta.classes if "," in str(label))
+        return (
+            f'the classes are lists of {len(parts):,} labels, such as "{first}": --multilabel reads sets',
+        )
     return tuple(
         f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: {marks[mark]}'
         for mark, n in found

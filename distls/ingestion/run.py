@@ -391,7 +391,7 @@ class IngestRun:
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
         notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
-        notices += joined_labels(meta, self.plan.read)
+        notices += joined_labels(meta, self.plan.read) if self.like is None else ()
         notices += lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and has_step(self.transforms, "standardize") and not centred:

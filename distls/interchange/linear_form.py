@@ -110,7 +110,7 @@ def expected_rows(model: FittedModel, *, before: bool = True) -> str:
     when = f", {'before' if before else 'after'} the transforms {steps}" if steps else ""
     coded = ", categories as indicators" if _coded(model) else ""
     if coded:  # nobody would know which number is which
-        names = column_names(model)
+        names = (None if before else unpack_names(model.features, model.name)) or column_names(model)
         coded += f" from {names[0]} to {names[-1]}, whose names `--to weights` lists"
     return f"rows of {width} {kind}{coded}{when}"
 

@@ -150,7 +150,7 @@ def import_object(place: str) -> Any:
 
 # What people who come from scikit-learn, or from the papers, ask for. Their names are not taken: the same name for
 # another thing misleads.
-_HINTS = {
+HINTS = {
     "lambda": "the papers' lambda is alpha",
     "T": "the papers' T are the steps of mcid, the stages of stagewise, else --passes N",
     "eta": "the size of the first step is eta0, of methods that have one",
@@ -181,4 +181,4 @@ def unknown_parameter(name: str, method: str, known: list[str]) -> str:
     """Return what is said of a parameter that a method or an estimator does not have."""
     close = difflib.get_close_matches(name, known, 1)
     other = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-    return f"{method} has no parameter {name!r}; {_HINTS.get(name, other)}"
+    return f"{method} has no parameter {name!r}; {HINTS.get(name, other)}"

@@ -61,8 +61,9 @@ class _ArrayFormat(Format[ArrayOptions]):
         labels = None if read.labels is None else _label_file(read.labels, sum(h.n_rows for h in headers))
         labelled = labels is not None or (headers[0].labelled and not options.unlabelled)
         if not labelled and not options.unlabelled:
+            named = ", which an array y or labels would hold" if self.name == "npz" else ""
             raise BadInputError(
-                f"{files[0].path}: no labels; give their file with --labels, or ingest --unlabelled"
+                f"{files[0].path}: no labels{named}; give their file with --labels, or ingest --unlabelled"
             )
         items = tuple(_items(files, headers, self.name, labels))
         itemsize = 8 if options.float64 else 4

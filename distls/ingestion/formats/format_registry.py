@@ -21,7 +21,7 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_start import of_folder, start_of
+from distls.ingestion.request.source_start import of_folder, of_picture, start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
@@ -104,6 +104,8 @@ def format_of(
     found = recognised(start)
     if found is not None:
         return found
+    if picture := of_picture(path):
+        raise BadInputError(f"{file.path}: {picture}")
     if _BETWEEN_BLANKS.match(content):
         raise BadInputError(
             f"{file.path}: numbers between blanks: --format csv and --separator space read them"
@@ -231,6 +233,7 @@ def _checked(named: Mapping[str, object]) -> dict[str, object]:
     infos, defaults = option_infos(), option_defaults()
     unknown = next((name for name in named if name not in infos), None)
     if unknown is not None:
-        raise TypeError(f"ingest() got an unexpected keyword argument {unknown!r}")
+        meant = f"; it is {unknown}_column" if f"{unknown}_column" in infos else ""
+        raise TypeError(f"ingest() or train() got an unexpected keyword argument {unknown!r}{meant}")
     values = {name: infos[name].checked(name, value) for name, value in named.items()}
     return {name: value for name, value in values.items() if value != defaults[name]}

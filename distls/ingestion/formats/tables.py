@@ -241,7 +241,7 @@ def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
             f"{find.path}: name the column of labels with --label-column (or ingest --unlabelled); "
             f"there are {listed(find.names)}{find.remedy}"
             + (
-                f'; if "{find.documents}" holds documents, read them with {_as_text(find)}'
+                f'; if "{find.documents}" holds documents, {_as_text(find)} reads them alone'
                 if find.documents
                 else ""
             )

@@ -45,7 +45,8 @@ class IngestOptions:
         }
         for name, allowed in choices.items():
             if (value := vars(self)[name]) not in allowed:
-                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+                other = "; --label-column names the column of labels" if name == "target" else ""
+                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, not {value!r}{other}")
         if self.partition_size < 1:
             raise ParameterError(f"partition_size must be positive, not {self.partition_size}")
         if self.n_features is not None and not 1 <= self.n_features <= 2**32:

@@ -16,6 +16,7 @@ from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, SourceFile, d
 _MARKS = {b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SINGLE_QUOTES = re.compile(r"(?:^|[,;\t|])'[^']*[,;\t|][^']*'(?:[,;\t|]|$)")
 _PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
+_AS_ARRAY = "make an array of them first: numpy.savez('pictures.npz', X=PIXELS, y=LABELS)"
 _MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -63,9 +64,13 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
 def of_folder(path: Path) -> str:
     """Return the message about a folder that is no source."""
     first = list(itertools.islice(itertools.chain(path.glob("*.*"), path.glob("*/*.*")), 100))
-    if first and all(each.suffix.lower() in _PICTURES for each in first):
-        return "a folder of pictures; make an array of them first: numpy.savez('pictures.npz', X=PIXELS, y=LABELS)"
-    return "a folder; name the files in it"
+    pictures = first and all(map(of_picture, first))
+    return f"a folder of pictures; {_AS_ARRAY}" if pictures else "a folder; name the files in it"
+
+
+def of_picture(path: Path) -> str:
+    """Return the message about a picture, empty for another file."""
+    return f"a picture; {_AS_ARRAY}" if path.suffix.lower() in _PICTURES else ""
 
 
 def absent(path: Path) -> str:

@@ -269,7 +269,8 @@ def _attributes(root: Place) -> _Attributes:
                 f"{root}: writing it did not finish; run the same ingest again, or remove it and generate it again"
             ) from None
         if root.exists():
-            raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
+            found = "a run, not a data set" if (root / "config.json").exists() else "not a distls data set"
+            raise FormatError(f"{root}: {found} (no zarr.json)") from None
         raise FormatError(f"{root}: no such data set") from None
     except NotADirectoryError:
         raise FormatError(

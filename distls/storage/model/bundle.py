@@ -152,7 +152,8 @@ def _read_description(folder: Place, kind: str, within: Place) -> _Description:
     except FormatError:
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
+        said = f"a data set, not a {kind}" if (folder / "zarr.json").exists() else f"no {kind} there"
+        raise FormatError(f"{folder}: {said} (no bundle.json)") from None
     except PermissionError:
         raise FormatError(f"{folder}: permission denied") from None
     except ValueError as error:

@@ -90,7 +90,8 @@ REFUSED = [
     (1, ("resume", "{0}/full", *SERIAL), "{0}/full: not a run (no config.json)"),
     (1, ("report", "{0}/none"), "{0}/none: no such run"),
     (1, ("evaluate", "{0}/none", "{0}/test"), "{0}/none: no such run or model"),
-    (1, ("evaluate", "{0}/train", "{0}/test"), "{0}/train: no model there (no bundle.json)"),
+    (1, ("evaluate", "{0}/train", "{0}/test"), "{0}/train: a data set, not a model (no bundle.json)"),
+    (1, ("predict", "{0}/test", "{0}/run"), "{0}/run: a run, not a data set (no zarr.json)"),
     (1, ("evaluate", "{0}/run", "{0}/none"), "{0}/none: no such file or data set"),
     (1, ("evaluate", "{0}/run", "{0}/bare"), "{0}/bare has no labels, {0}/run predicts classes"),
     (1, ("evaluate", "{0}/run", "{0}/wide"), "{0}/wide has 60 features, {0}/run 40; ingest it with --like the training "
@@ -170,6 +171,32 @@ def test_wrong_usage(arguments, text):
     assert (code, out) == (2, "")
     assert text in err
     assert "Try 'distls" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train t.csv", "Missing argument; there must be FILE... MODEL"),
+        ("train t.csv m --label y", "No such option '--label'; it is --label-column"),
+        (
+            "train t.csv m --target y",
+            "Invalid value for '--target': 'y' is not one of 'auto', 'class', 'continuous'. "
+            "--label-column names the column of labels.",
+        ),
+        ("train t.csv --out m", "No such option '--out'; it is the last argument, MODEL"),
+        ("train t.csv m --epochs 5", "No such option '--epochs'; it is --passes"),
+        ("train t.csv m --lr 0.1", "No such option '--lr'; it is -p eta0=X, of methods with steps to choose"),
+        ("train t.csv m --batch-size 8", "No such option '--batch-size'; it is -p batch_size=VALUE"),
+        ("train t.csv m --max-iter 8", "No such option '--max-iter'; the number of passes is --passes N"),
+        ("predict m t.csv --epochs 5", "No such option '--epochs'."),
+        ("evaluate m --out t.csv", "No such option '--out'."),
+        ("export m f", "Missing option '--to'. Choose from: onnx, sklearn, liblinear, vw, npz, csv, weights"),
+        ("test m t.csv", "No such command 'test'; it is distls evaluate"),
+    ],
+)
+def test_wrong_usage_is_answered_with_what_is_meant(words, said):
+    last = distls(*words.split()).err.splitlines()[-1]
+    assert last.partition(" (Did you mean")[0] == f"Error: {said}"
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(place):

@@ -10,7 +10,7 @@ from helpers import distls as command
 from helpers import stored_rows
 
 import distls.cli.report
-from distls.cli.dataset_text import dataset_line
+from distls.cli.data import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import limit_lines, plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation

@@ -16,7 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
-from distls.cli.dataset_text import dataset_line
+from distls.cli.data import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator

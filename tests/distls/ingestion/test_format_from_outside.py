@@ -183,6 +183,11 @@ def test_its_options_are_its_own(tmp_path, sources):
     assert refusal(np.ones((2, 2)), read=CsvOptions()) == "read is for files; arrays in memory were given"
     with pytest.raises(TypeError, match="unexpected keyword argument 'units'"):
         ingest(sources[0], tmp_path / "d", units=2)
+    with pytest.raises(TypeError, match="argument 'label'; it is label_column"):
+        ingest(table, tmp_path / "d", label="y")
+    assert refusal(table, target="y") == (
+        "target must be one of auto, class, continuous, not 'y'; --label-column names the column of labels"
+    )
     with pytest.raises(ValueError, match="there is a format numbers already"):
         format_registry.register(NumbersFormat())
 

@@ -232,11 +232,11 @@ def test_documents_in_a_table_are_pointed_at(tmp_path):
         csv.writer(file).writerows(rows)
     with pytest.raises(
         BadInputError,
-        match=r'"label", "text"; if "text" holds documents, read them with --text-column "text"$',
+        match=r'"label", "text"; if "text" holds documents, --text-column "text" reads them alone$',
     ):
         ingest(tmp_path / "a.csv", tmp_path / "d")
     (tmp_path / "a.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in rows[1:]))
-    with pytest.raises(BadInputError, match=r'if "1" holds documents, read them with --format text$'):
+    with pytest.raises(BadInputError, match=r'if "1" holds documents, --format text reads them alone$'):
         ingest(tmp_path / "a.tsv", tmp_path / "d")
     report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="label")
     assert '"text" is documents' in report.notices[0]
@@ -276,3 +276,15 @@ def test_labels_that_seem_joined_by_another_mark_are_named(tmp_path):
     notices = ingest(tmp_path / "a.csv", tmp_path / "a", **asked).notices
     assert '20 of 20 labels have "|" in them: sets are labels with commas between them' in notices
     assert not [n for n in ingest(tmp_path / "b.csv", tmp_path / "b", **asked).notices if "labels" in n]
+
+
+def test_classes_that_are_lists_of_labels_are_named(tmp_path):
+    sets = ["a", "b", "c", "a,b", "a,c", "b, c", "Smith, John"]
+    for name, labels in (("a", sets[:6]), ("b", [*sets[:4], *sets[6:]])):
+        rows = "".join(f'{n},"{label}"\n' for n, label in enumerate(labels * 2))
+        (tmp_path / f"{name}.csv").write_text(f"x,label\n{rows}")
+    notices = [
+        ingest(tmp_path / f"{name}.csv", tmp_path / name, label_column="label").notices for name in "ab"
+    ]
+    said = 'the classes are lists of 3 labels, such as "a,b": --multilabel reads sets'
+    assert [said in each for each in notices] == [True, False]

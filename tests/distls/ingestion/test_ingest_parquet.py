@@ -338,10 +338,12 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     b.write_bytes(a.read_bytes()[:-9])
     assert refusal(BadInputError, b).startswith(f"{b}: not a readable parquet file (")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert (
-        refusal(BadInputError, a)
-        == f"{a}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
-    )
+    (tmp_path / "c.csv").write_text("n,y\n2024-01-05,0\n2024-02-06,1\n")
+    for path in (a, tmp_path / "c.csv"):
+        assert refusal(BadInputError, path) == (
+            f"{path}: parquet files, and tables with dates, texts or gaps, are read with pyarrow; "
+            "pip install 'distls[parquet]'"
+        )
 
 
 @pytest.mark.parametrize("column", ["n", "y"])

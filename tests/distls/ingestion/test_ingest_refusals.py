@@ -184,6 +184,8 @@ def test_refused_sources(tmp_path):
         refusal(tmp_path / "x.npy")
         == f"{tmp_path}/x.npy: no labels; give their file with --labels, or ingest --unlabelled"
     )
+    np.savez(tmp_path / "x.npz", data=np.ones((2, 2)), target=np.array([0, 1]))
+    assert "no labels, which an array y or labels would hold; give" in refusal(tmp_path / "x.npz")
     assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
     assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
     assert refusal(np.ones((2, 2)), y=[0, 1], n_features=3) == (

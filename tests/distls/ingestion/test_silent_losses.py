@@ -91,7 +91,7 @@ def rows(*columns):
 NOTICES = {
     "documents-late": (
         [f"12 Main street{k % 1900}" for k in range(2500)],
-        'column "a" has many values and is taken for documents: words are hashed into 4,096 features',
+        'column "a" has many values and is taken for documents: words are hashed into 262,144 features',
     ),
     "lists-of-numbers": (
         [f'"[0.{k}, 0.{7 * k}, {k % 5}]"' for k in range(1, 1900)],
@@ -223,9 +223,10 @@ TWICE = gzip.compress(gzip.compress(b"x,y\n1,0\n2,1\n", mtime=0), mtime=0)
         ("a.csv.gz", TWICE, "compressed twice; gunzip"),
         ("a.csv.Z", b"\x1f\x9d\x90abc", "uncompress"),
         ("a.tar", b"a.csv".ljust(257, b"\0") + b"ustar".ljust(255, b"\0"), "a tar archive; unpack it"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a.png: a picture; make an array of them first"),
     ],
 )
-def test_what_has_to_be_unpacked_is_said(name, content, message, tmp_path):
+def test_what_has_to_be_changed_first_is_said(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInputError, match=message):
         ingest(tmp_path / name, tmp_path / "d", label_column="y")

@@ -327,12 +327,19 @@ def test_what_a_format_cannot_read_is_named(tmp_path):
     frame = frame.assign(since=since, y=y)
     distls.ingest(frame.drop(columns="note"), tmp_path / "dates", label_column="y", na=0)
     distls.fit("newton", tmp_path / "dates", tmp_path / "run", params={"alpha": 1e-2}, executor="serial")
-    with pytest.raises(ParameterError, match='column "since" holds dates, which sklearn cannot read'):
+    with pytest.raises(
+        ParameterError, match=r'"since" holds dates, which sklearn cannot .*--ignore-columns "since" trains'
+    ):
         distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
     distls.ingest(frame.drop(columns="since"), tmp_path / "words", label_column="y", na=0)
     distls.fit("newton", tmp_path / "words", tmp_path / "run2", params={"alpha": 1e-2}, executor="serial")
     with pytest.raises(ParameterError, match=r'"note" holds documents, which ONNX .*--to sklearn includes'):
         distls.export(tmp_path / "run2", tmp_path / "m.onnx", to="onnx")
+    names = distls.load_model(tmp_path / "run2").get_feature_names_out()
+    expected = distls.export(tmp_path / "run2", tmp_path / "w.csv", to="weights").expects
+    assert (
+        f"rows of {len(names)} numbers, categories as indicators from {names[0]} to {names[-1]}, " in expected
+    )
 
 
 def test_encoded_numbers_are_named(tmp_path):

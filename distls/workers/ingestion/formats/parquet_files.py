@@ -65,7 +65,7 @@ class FrameSource(SourceFile):
         return io.BytesIO(b"PAR1")
 
 
-def load_arrow(path: str, what: str = "parquet files") -> Any:
+def load_arrow(path: str, what: str = "parquet files, and tables with dates, texts or gaps,") -> Any:
     """Return pyarrow with what reads Parquet; where it is missing, `path` is named, and `what` is read with it."""
     # pyarrow is optional, and loaded only where there is a Parquet file
     try:
