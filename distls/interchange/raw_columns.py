@@ -57,7 +57,7 @@ def check_columns(model: FittedModel, to: str, reads: Container[str] = ()) -> No
             )
             raise ParameterError(
                 f'{model.name}: column "{feature.name}" holds {what}, which {to} cannot read; {other}, '
-                f'distls.load_model predicts, and --ignore-columns "{feature.name}" trains a model without it'
+                f'distls.load_model predicts, and --ignore-columns "{feature.name}" of train makes a model without it'
             )
 
 

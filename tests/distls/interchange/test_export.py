@@ -328,7 +328,7 @@ def test_what_a_format_cannot_read_is_named(tmp_path):
     distls.ingest(frame.drop(columns="note"), tmp_path / "dates", label_column="y", na=0)
     distls.fit("newton", tmp_path / "dates", tmp_path / "run", params={"alpha": 1e-2}, executor="serial")
     with pytest.raises(
-        ParameterError, match=r'"since" holds dates, which sklearn cannot .*--ignore-columns "since" trains'
+        ParameterError, match=r'"since" holds dates, which sklearn cannot .*--ignore-columns "since" of train'
     ):
         distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
     distls.ingest(frame.drop(columns="since"), tmp_path / "words", label_column="y", na=0)
