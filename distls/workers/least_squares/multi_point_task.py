@@ -22,7 +22,7 @@ from distls.workers.least_squares.block_task import BlockSums, Moments, SumsTask
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.linear_algebra.shifted_solve import Shifted
-from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
+from distls.workers.losses.targets import ScoreGradients, moved_masses, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.row_weights import fold_of, row_weights
 
@@ -84,6 +84,8 @@ class PointMoments(Moments):
     held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     # (p,): rows of the held-out fold that are predicted wrong
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    # (2,): of the last point, what `moved_masses` returns
+    masses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
     # (folds,): ``sum_i s_i`` of each fold
     fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
@@ -91,7 +93,7 @@ class PointMoments(Moments):
         """Add the sums over other rows."""
         assert isinstance(other, PointMoments)
         super().add(other)
-        for name in ("losses", "held_losses", "wrong", "fold_weights"):
+        for name in ("losses", "held_losses", "wrong", "masses", "fold_weights"):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
@@ -119,8 +121,11 @@ class OfPoints(SumsTask):
             self.add_rows(part, row_weights(part, self.class_weight), self.total.folds[0])
 
 
+@dataclass(eq=False)
 class PointTask(OfPoints):
     """Sums loss and gradient at all points, as `PointMoments`; shared are `StackedWeights` or `SparsePoints`."""
+
+    with_masses: bool = False  # whether the masses that the gradients of the last point move are summed too
 
     @staticmethod
     def work_bytes(dataset: Dataset, dtype: np.dtype[Any], n_columns: int) -> int:
@@ -175,6 +180,8 @@ class PointTask(OfPoints):
                 if place >= 0:  # points before the first have losses alone
                     gradients[:, place : place + self.n_outputs] = here.values
                 moments.losses[point] += here.loss_sum
+            if self.with_masses and point == len(moments.losses) - 1:
+                moments.masses += moved_masses(self.loss, here.values, weight)
             # Rows are counted once, not for each point.
             if point == 0:
                 _add_totals(here, len(scores), moments)
