@@ -63,6 +63,8 @@ _NORM, _START, _STEPS = "norm", "start", "steps"
 
 # L starts at its bound divided by this, where it is searched for.
 _START_SHARE = 64.0
+# Steps below so many roundings of the first are rounding: no bound comes nearer.
+_STILL = 8.0
 
 
 class Proximal(Solver[ProximalState]):
@@ -78,7 +80,9 @@ class Proximal(Solver[ProximalState]):
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
         plain = problem.penalty_is_quadratic
-        self._search = None if plain else NearSearch.of(problem, params["active_mib"], self._folder)
+        self._search = (
+            None if plain else NearSearch.of(problem, params["active_mib"], self._folder, self.points)
+        )
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         # a free intercept asks for gradients that sum to zero
@@ -195,9 +199,8 @@ class Proximal(Solver[ProximalState]):
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
         # Where few rows of the weights are nonzero, only those are sent and multiplied.
-        return self._reader.reduce(
-            executor, self._reader.of_points(PointTask), SparsePoints.of(points) or points
-        )
+        task = self._reader.of_points(PointTask, with_masses=self._proves)
+        return self._reader.reduce(executor, task, SparsePoints.of(points) or points)
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
@@ -228,17 +231,20 @@ class Proximal(Solver[ProximalState]):
         if not np.isfinite([*values, gradient.sum()]).all():
             return diverged(state), "diverged"
         if self._proves:
-            state = replace(state, bound=max(state.bound, self._bound(state, float(values[-1]), gradient)))
+            state = replace(state, bound=max(state.bound, self._bound(state, moments, gradient)))
         return self._steps.advance(state, Read(float(values[0]), float(values[-1]), gradient))
 
-    def _bound(self, state: ProximalState, loss: float, gradient: Array) -> float:
+    def _bound(self, state: ProximalState, moments: PointMoments, gradient: Array) -> float:
         """Return the bound of the optimum that the gradients at the point that was read give."""
         problem, point = self.problem, state.ahead if state.ahead.size else state.candidate
         factor, conjugated = penalty_named(problem.penalty).conjugate(
             -gradient, problem.alpha, problem.l1_ratio
         )
-        dual = DualFactor(factor, conjugated, float(np.vdot(gradient, point)))
-        return bound_of(problem.loss, loss, dual, None)
+        masses = moments.masses / moments.weight_sum
+        dual = DualFactor(
+            factor, conjugated, float(np.vdot(gradient, point)), float(masses[0]), float(masses[1])
+        )
+        return bound_of(problem.loss, float(moments.losses[-1] / moments.weight_sum), dual, None)
 
     def _products(self, moments: Moments) -> Array:
         """Return the means of rows, with the constant where there is one, times their gradients; shape (m, q)."""
@@ -253,12 +259,19 @@ class Proximal(Solver[ProximalState]):
         ended = state.ratio is not None and state.ratio <= self.params["tau"]
         return Status.CONVERGED if ended else Status.RUNNING
 
+    def certifies(self, state: ProximalState) -> bool:
+        """See `Solver.certifies`: until steps are those that rounding leaves."""
+        least = _STILL * float(np.finfo(self.problem.dtype).eps)
+        return self._proves and (state.ratio is None or state.ratio > least)
+
     def weights(self, state: ProximalState) -> Fitted:
         """Return the last accepted weights."""
-        found, nearer = predictor_of(state.point, self.problem), None
-        if self._search is not None:
-            nearer = partial(self._search.nearer, found.coefficients, found.intercept, self.data)
-        return Fitted(found, known=self._known(state), improved_weights=nearer)
+        fitted = Fitted(predictor_of(state.point, self.problem), known=self._known(state))
+        search, own = self._search, fitted.predictor
+        if search is None:
+            return fitted
+        nearer = partial(search.nearer, own.coefficients, own.intercept, self.data)
+        return replace(fitted, improved_weights=nearer, first_search=search.round_passes)
 
     def _known(self, state: ProximalState) -> dict[str, Any] | None:
         """Return objective and certificate as reads for steps have found them, None where these prove nothing."""

@@ -327,6 +327,20 @@ def test_reads_for_steps_prove_the_gap(small, method):
         assert record["objective"] - record["certificate"]["value"] <= lowest * (1.0 + 1e-9)
 
 
+@pytest.mark.fast_cases("fista")
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_a_tolerance_counts_alone_until_steps_are_rounding(small, method):
+    params = {"alpha": 1e-2, "fit_intercept": False, "tau": 0.1, "active_mib": 0}
+    early = fit(method, small[0], params=params, passes=500)
+    late = fit(method, small[0], params=params, passes=500, rtol=1e-4)
+    assert (early.status, late.status) == ("CONVERGED", "CONVERGED")
+    assert early.passes < late.passes
+    assert early.record["certificate"]["relative"] > 1e-4 >= late.record["certificate"]["relative"]
+    # no bound is as near as this in single precision
+    last = fit(method, small[0], params={**params, "dtype": "float32"}, passes=5000, rtol=1e-12)
+    assert (last.status, last.passes < 5000) == ("CONVERGED", True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "rtol"), [("fista", 1e-4), ("sparsa", 1e-4), ("fobos", 0.5)])
 def test_a_tolerance_is_met_with_an_intercept(tmp_path, method, rtol):
