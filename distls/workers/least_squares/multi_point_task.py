@@ -86,6 +86,8 @@ class PointMoments(Moments):
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     # (2,): of the last point, what `moved_masses` returns
     masses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
+    # (1 + n_features, n_classes) or (0, 0): ``sum_i s_i (1, x_i)`` over the rows of each class
+    class_rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     # (folds,): ``sum_i s_i`` of each fold
     fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
@@ -93,7 +95,7 @@ class PointMoments(Moments):
         """Add the sums over other rows."""
         assert isinstance(other, PointMoments)
         super().add(other)
-        for name in ("losses", "held_losses", "wrong", "masses", "fold_weights"):
+        for name in ("losses", "held_losses", "wrong", "masses", "class_rows", "fold_weights"):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
@@ -126,6 +128,7 @@ class PointTask(OfPoints):
     """Sums loss and gradient at all points, as `PointMoments`; shared are `StackedWeights` or `SparsePoints`."""
 
     with_masses: bool = False  # whether the masses that the gradients of the last point move are summed too
+    class_rows: int = 0  # of how many classes the rows are
 
     @staticmethod
     def work_bytes(dataset: Dataset, dtype: np.dtype[Any], n_columns: int) -> int:
@@ -152,7 +155,10 @@ class PointTask(OfPoints):
         # Points of losses only have no columns in the products.
         zero = Moments.zero(width, n_columns - self._points.losses_only * self.n_outputs, with_gram=False)
         own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
-        return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
+        own |= {"fold_weights": np.zeros(self.folds)}
+        if self.class_rows:
+            own["class_rows"] = np.zeros((1 + width, self.class_rows))
+        return PointMoments(**vars(zero) | own)
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
         for fold, rows in _batches(n_rows_of(part.x), self.folds, self._points.weights.shape[1]):
@@ -188,6 +194,11 @@ class PointTask(OfPoints):
                 moments.fold_weights[fold] += here.weight_sum
         add_cross(features, gradients, moments.cross)
         moments.slopes += gradients.sum(axis=0)
+        if self.class_rows:
+            own_class = np.zeros((len(scores), self.class_rows))
+            own_class[np.arange(len(y)), y] = weight if len(weight) else 1.0
+            add_cross(features, own_class, moments.class_rows[1:])
+            moments.class_rows[0] += own_class.sum(axis=0)
 
 
 class BasisTask(OfPoints):

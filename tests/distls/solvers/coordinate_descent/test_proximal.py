@@ -327,6 +327,29 @@ def test_reads_for_steps_prove_the_gap(small, method):
         assert record["objective"] - record["certificate"]["value"] <= lowest * (1.0 + 1e-9)
 
 
+@pytest.mark.fast_cases("fista-softmax-3-None")
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_reads_for_steps_prove_the_gap_with_a_free_intercept(tmp_path, method, loss, n_classes, class_weight):
+    x, y = labelled_rows(300, 20, n_classes)
+    weight = np.random.default_rng(1).integers(0, 3, 300) / 2.0
+    dataset = write_dataset(tmp_path / "train", x, y, sample_weight=weight)
+    params = {"loss": loss, "alpha": 1e-2, "class_weight": class_weight, "dtype": "float64"}
+    best = fit("bcd", add_columns(dataset.path), params=params, rtol=1e-10, passes=300).record
+    lowest = best["objective"] - best["certificate"]["value"]
+    kept, own = History(), {**params, "active_mib": 0, "tau": 0.0}
+    result = fit(method, dataset, params=own, passes=3000, rtol=1e-3, callbacks=[kept])
+    assert (result.status, result.record["certificate"]["kind"]) == ("CONVERGED", "duality_gap")
+    known = [record for record in kept.records if record.get("certificate", {}).get("kind") == "duality_gap"]
+    # before gradients can be balanced an intercept may be searched
+    assert len([record for record in known if record["eval_bytes_read"] == 0]) > 5
+    for record in known:
+        assert record["objective"] - record["certificate"]["value"] <= best["objective"] * (1.0 + 1e-12)
+    assert result.record["objective"] - lowest <= 1e-3 * result.record["objective"]
+
+
 @pytest.mark.fast_cases("fista")
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_a_tolerance_counts_alone_until_steps_are_rounding(small, method):
