@@ -17,8 +17,9 @@ from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
-from distls.training.fitting import fit
+from distls.training.fitting import fit, resume
 from distls.workers.least_squares import multi_point_task
 from distls.workers.losses.loss_registry import loss_named
 from reference import bcd, proximal
@@ -348,6 +349,25 @@ def test_reads_for_steps_prove_the_gap_with_a_free_intercept(tmp_path, method, l
     for record in known:
         assert record["objective"] - record["certificate"]["value"] <= best["objective"] * (1.0 + 1e-12)
     assert result.record["objective"] - lowest <= 1e-3 * result.record["objective"]
+
+
+def test_a_resumed_fit_has_the_bound_of_the_other(small, tmp_path):
+    params = {"alpha": 1e-2, "active_mib": 0}
+    whole = fit("fista", small[0], params=params, rtol=1e-2, passes=500)
+    with interrupted():
+        fit(
+            "fista",
+            small[0],
+            tmp_path / "run",
+            params=params,
+            rtol=1e-2,
+            passes=500,
+            callbacks=[StopAfter(9)],
+        )
+    again = resume(tmp_path / "run")
+    assert (again.status, again.passes) == (whole.status, whole.passes)
+    assert again.model.weights.tobytes() == whole.model.weights.tobytes()
+    assert again.record["certificate"] == whole.record["certificate"]
 
 
 @pytest.mark.fast_cases("fista")
