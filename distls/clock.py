@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from typing import Any
 
 _BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
+# Seconds in which this fit has had kernels compiled or loaded: those of a search are no part of its certificate.
+_LOADING: ContextVar[float] = ContextVar("loading", default=0.0)
 
 # What the seconds of a fit are made of, by the names of their fields in its record; what is left is "write".
 PARTS = {
@@ -24,6 +26,16 @@ def began() -> float:
     """Return when the command began, by `time.perf_counter`; now, where nothing has said so."""
     known = _BEGAN.get()
     return time.perf_counter() if known is None else known
+
+
+def loading() -> float:
+    """Return the seconds in which kernels were compiled or loaded for this fit so far."""
+    return _LOADING.get()
+
+
+def loaded(seconds: float) -> None:
+    """Count seconds in which kernels were compiled or loaded."""
+    _LOADING.set(_LOADING.get() + seconds)
 
 
 def begin_with_process() -> None:

@@ -2,14 +2,15 @@
 
     distls generate rcv1-4 DATASET --rows 2000
     python -m benchmarks.quality.certificates DATASET [--methods mcid,sgd] [--losses softmax] [--penalties l2]
-        [--alphas 1e-2,1e-3] [--passes 100] [--out FILE]
+        [--alphas 1e-2,1e-3] [--passes 100] [--own] [--out FILE]
 
 Each setting is fitted in float64 and evaluated after every pass; the first evaluation at which the objective is at most
 1e-2, and 1e-4, above the optimum is judged. `plain` is the fit without a tolerance, `rtol` the fit whose `--rtol` is
 that excess, which is evaluated when it chooses, at the evaluation that ends it, with the share of its seconds that
 certificates took. The optimum is the best of a long fit by `sdca` (l2, elasticnet) or `bcd`
 (the other penalties, which need `distls columns DATASET`) and of all fits seen. `gls` needs few features
-(`distls generate dense`); a method whose matrices do not fit in memory is left out, and said so.
+(`distls generate dense`); a method whose matrices do not fit in memory is left out, and said so. With --own `fista` and
+`sparsa` have the bounds of their steps' reads alone, as without column shards.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def fitted(
     *,
     eval_every: float | None = 1,
     enough: float = -math.inf,
+    own: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the evaluations of a fit, which ends where the objective is `enough`."""
     method, loss, penalty = setting
@@ -94,6 +96,8 @@ def fitted(
         params["penalty"] = penalty
     if method in ("bcd", "fista", "sparsa"):
         params["tau"] = 0.0  # else it ends before 1e-4
+    if own and method != "bcd":
+        params["active_mib"] = 0
     seen = Evaluations(enough)
     with contextlib.suppress(_NearEnoughError):
         fit(method, dataset, params=params, passes=passes, rtol=rtol, eval_every=eval_every, callbacks=[seen])
@@ -117,16 +121,18 @@ def judged(found: list[dict[str, Any]], lowest: float, target: float) -> dict[st
     return None
 
 
-def measured(dataset: Dataset, setting: tuple[str, str, str], alpha: float, passes: float) -> dict[str, Any]:
+def measured(
+    dataset: Dataset, setting: tuple[str, str, str], alpha: float, passes: float, own: bool
+) -> dict[str, Any]:
     """Return what one setting gives, without a tolerance and with each."""
     lowest = optimum(str(dataset.path), setting[1], setting[2], alpha)
-    plain = fitted(dataset, setting, alpha, passes, None, enough=lowest * (1.0 + min(TARGETS)))
+    plain = fitted(dataset, setting, alpha, passes, None, enough=lowest * (1.0 + min(TARGETS)), own=own)
     lowest = min(lowest, *(each["objective"] for each in plain))
     found: dict[str, Any] = dict(zip(("method", "loss", "penalty"), setting, strict=True))
     found |= {"alpha": alpha, "optimum": lowest}
     for target in TARGETS:
         found[f"plain_{target:g}"] = judged(plain, lowest, target)
-        last = fitted(dataset, setting, alpha, passes, target, eval_every=None)[-1:]
+        last = fitted(dataset, setting, alpha, passes, target, eval_every=None, own=own)[-1:]
         ended = [each for each in last if each["certificate"] <= target * each["objective"]]
         found[f"rtol_{target:g}"] = judged(ended, lowest, target)
     return found
@@ -154,6 +160,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", default="", help="default: all")
     parser.add_argument("--alphas", default="1e-2,1e-3")
     parser.add_argument("--passes", type=float, default=100.0)
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
     chosen = [set(filter(None, each.split(","))) for each in (given.methods, given.losses, given.penalties)]
@@ -165,7 +172,7 @@ def main() -> None:
             continue
         for alpha in map(float, given.alphas.split(",")):
             try:
-                rows.append(measured(dataset, setting, alpha, given.passes))
+                rows.append(measured(dataset, setting, alpha, given.passes, given.own))
             except MemoryPlanError as error:
                 print(f"{' '.join(setting)}: left out: {error}", flush=True)
                 continue

@@ -169,7 +169,11 @@ class Evaluator:
     ) -> dict[str, Any]:
         """Return the certificate that other weights improve, the bytes read, `read` among them, and the passes."""
         passes = 0.0
-        searches = [] if fitted.improved_weights is None else [fitted.improved_weights]
+        # Without any bound so far the share does not count.
+        most = fitted.search_passes if certificate["kind"] in BOUNDS else math.inf
+        searches: list[Callable[[Executor], tuple[LinearPredictor | float | None, int, float]]] = []
+        if fitted.improved_weights is not None:
+            searches.append(partial(fitted.improved_weights, most))
         if self._balances and fitted.debias is None:
             searches.append(partial(self._balanced, problem, fitted.predictor))
         for place, search in enumerate(searches if problem.alpha != 0 else []):
@@ -179,6 +183,9 @@ class Evaluator:
             near, own, further = await Wanted(search)
             read, passes = read + own, passes + further
             if near is None:
+                continue
+            if isinstance(near, float):
+                certificate = tightened(certificate, value, certificate, (near, rounding_of(problem, value)))
                 continue
             other, bound, own = await self._certified(problem, near)
             read += own

@@ -222,6 +222,7 @@ COORDINATE_DESCENT_METHODS = (
             ),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
+        version=3,  # nearer bounds of logistic losses; a tolerance counts alone
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,
@@ -242,6 +243,7 @@ COORDINATE_DESCENT_METHODS = (
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
+        version=3,  # as `fista`
         targets=("class", "multilabel", "continuous"),
         continuous=_OF_NUMBERS,
         passes=200.0,

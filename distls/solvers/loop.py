@@ -7,7 +7,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from distls.clock import PARTS
+from distls.clock import PARTS, loading
 from distls.execution.batch import OwnSeconds
 from distls.request import Request
 from distls.solvers.events import Callback, RoundEvent
@@ -29,8 +29,6 @@ _SHARE = 0.25
 # What a read of all rows costs, in passes: scores and gradients of all outputs, of which some methods need few; where
 # a dual point is judged, scores alone, beside passes that change duals and weights.
 _READ, _READ_OF_DUALS = 2.0, 0.5
-# What a search for other weights, or for a dual point, is expected to cost beside it before one was made.
-_SEARCH = 8.0
 # Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
@@ -203,12 +201,8 @@ async def _round(
     # Evaluated at the same predictor that would be published.
     fitted = solver.weights(state)
     whole = _is_worth(solver, following, limits, fitted, searches=searches)
-    if isinstance(fitted.known, dict) and not _affords(
-        following, limits, _search_cost(fitted, progress, limits)
-    ):
-        fitted = replace(fitted, improved_weights=None)
-    if _status(solver, limits, following) == Status.RUNNING:
-        fitted = replace(fitted, search_passes=_left(following, limits) - _read_cost(fitted))
+    ends = _status(solver, limits, following) != Status.RUNNING
+    fitted = _within_share(fitted, following, limits, ends=ends)
     # Patience needs the error of every pass, and no certificate.
     if not whole and limits.patience is None:
         return following
@@ -284,7 +278,7 @@ def _is_worth(
     # The bound of the weights' own gradient may do: one read tells, before anything is searched.
     searches = fitted.improved_weights is not None or (searches and bool(done.progress.certified_all))
     cost = _search_cost(fitted, done.progress, limits) if searches else _read_cost(fitted)
-    return _affords(done, limits, cost) or _status(solver, limits, done) != Status.RUNNING
+    return cost <= _left(done, limits) + _ROUNDING or _status(solver, limits, done) != Status.RUNNING
 
 
 def _left(done: Standing[Any], limits: Request[Any]) -> float:
@@ -294,8 +288,19 @@ def _left(done: Standing[Any], limits: Request[Any]) -> float:
     return _SHARE * done.state.passes - done.progress.certified_all
 
 
-def _affords(done: Standing[Any], limits: Request[Any], cost: float) -> bool:
-    return cost <= _left(done, limits) + _ROUNDING
+def _within_share(fitted: Fitted, done: Standing[Any], limits: Request[Any], *, ends: bool) -> Fitted:
+    """Return what is to be evaluated, with the most passes that a search may take."""
+    known, progress = fitted.known, done.progress
+    if isinstance(known, dict):
+        value, objective = known["certificate"]["value"], known["objective"]
+        met = limits.is_judged and value <= largest_certificate(limits, objective)
+        # What is left of the share brings the bound nearer at an end; before that a search has to be worth its cost.
+        final = ends or (met and not progress.certified)
+        if not final and _search_cost(fitted, progress, limits) > _left(done, limits) + _ROUNDING:
+            return replace(fitted, improved_weights=None)
+    elif ends and progress.bound is None:
+        return fitted  # without any bound so far one is looked for whatever it costs
+    return replace(fitted, search_passes=max(_left(done, limits) - _read_cost(fitted), 0.0))
 
 
 def _read_cost(fitted: Fitted) -> float:
@@ -305,7 +310,7 @@ def _read_cost(fitted: Fitted) -> float:
 def _search_cost(fitted: Fitted, progress: Progress, limits: Request[Any]) -> float:
     """Return what a certificate with a search is expected to cost: as much as the last one, or a first one."""
     if fitted.improved_weights is not None or progress.reached is None:
-        return progress.certified or _read_cost(fitted) + _SEARCH
+        return progress.certified or _read_cost(fitted) + fitted.first_search
     # A search by dual ascent that has come to its end is the last, one that was cut off is to get further.
     lacks = 2.0 * (progress.reached - (progress.bound or 0.0)) > largest_certificate(limits, progress.reached)
     return 2.0 * progress.certified if lacks else _read_cost(fitted)
@@ -331,7 +336,7 @@ def _add_round(progress: Progress, report: RoundReport, spent: float, seconds: f
 async def _evaluate(
     evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress, *, whole: bool = True
 ) -> None:
-    started = await OwnSeconds()
+    started, before = await OwnSeconds(), loading()
     record.update(finite_json(await (evaluate(fitted) if whole else evaluate(fitted, whole=False))))
     if whole:
         _count_cost(fitted, record, progress)
@@ -343,10 +348,11 @@ async def _evaluate(
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
-    spent = await OwnSeconds() - started
-    progress.eval_seconds += spent
+    spent, loads = await OwnSeconds() - started, loading() - before
+    progress.eval_seconds += spent - loads
+    progress.startup_seconds += loads
     progress.seconds += spent
-    record["eval_seconds"] = progress.eval_seconds
+    record |= {name: getattr(progress, name) for name in ("eval_seconds", "startup_seconds")}
 
 
 def _count_cost(fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:

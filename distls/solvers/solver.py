@@ -1,6 +1,7 @@
 """The interface of solvers: a few methods over an explicit state; `loop.py` owns everything else."""
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -10,6 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.clock import loaded
 from distls.execution.batch import Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
@@ -30,8 +32,9 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.task import Call, ReadTogether, rehearse
 from distls.workers.runtime.process import task_settings
 
-# Returns weights nearer to the optimum than those of a fit, or None, the bytes read for them, and the work in passes.
-ImproveFn = Callable[[Executor], tuple[LinearPredictor | None, int, float]]
+# Given the most passes that it may take, returns weights nearer to the optimum than those of a fit, or a bound of the
+# optimum itself, or None, the bytes read for them, and the work in passes.
+ImproveFn = Callable[[float, Executor], tuple[LinearPredictor | float | None, int, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +58,18 @@ class Fitted:
     known: Record | Callable[[Executor], Record] | None = None
     # Where the method can look for weights that have a better dual point
     improved_weights: ImproveFn | None = None
-    search_passes: float = math.inf  # Most that a search for a dual point may take
+    # What a first search for them, or for a dual point, is expected to take, in passes, and the most that one may
+    first_search: float = 8.0
+    search_passes: float = math.inf
 
 
-def known_gap(problem: Problem, objective: float, gap: float) -> Record:
+def known_gap(problem: Problem, objective: float, gap: float, kind: str = "duality_gap") -> Record:
     """Return what a method knows of its weights without a read: their objective, and a certificate."""
     rounding = float(np.finfo(problem.dtype).eps) * abs(objective)
     return {
         "objective": objective,
         # no loss is negative
-        "certificate": {"kind": "duality_gap", "value": min(gap, objective)},
+        "certificate": {"kind": kind, "value": min(gap, objective)},
         "eval_bytes_read": 0,
         "certificate_rounding": rounding,
     }
@@ -266,8 +271,10 @@ def prepare(executor: Executor, problem: Problem, kernels: tuple[Any, ...], call
     if not problem.penalty_is_quadratic:  # certificates, and proximal steps, are made in the driver
         prox_rows(problem.penalty, np.zeros((1, problem.shape[1])), 1.0, 0.0)
     # workers would spend seconds on compiling, and memory that they do not give back
+    began = time.perf_counter()
     rehearse((kind, calls))
     executor.each_worker(rehearse, (kind, calls))
+    loaded(time.perf_counter() - began)
 
 
 def evaluation_tasks(

@@ -29,6 +29,7 @@ from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting, row_tasks
 from distls.solvers.coordinate_descent.near_search import (
+    SWEEP_PASSES,
     kept_row_bytes,
     near_optimum_of,
     target_bytes,
@@ -339,9 +340,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
             return Fitted(predictor, known=known_gap(self.problem, state.objective, state.gap))
         # with the paper's algorithm no columns are held in memory
         searches = self.params["active_sweeps"] > 0 and self._blocks is None
-        return Fitted(
-            predictor, improved_weights=partial(near_optimum_of, self._setting, state) if searches else None
-        )
+        nearer = partial(near_optimum_of, self._setting, state) if searches else None
+        return Fitted(predictor, improved_weights=nearer, first_search=SWEEP_PASSES)
 
 
 def _shards_of(problem: Problem) -> ColumnShards:

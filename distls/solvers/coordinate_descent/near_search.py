@@ -32,6 +32,14 @@ from distls.workers.rounds.lanes import Lane, deal
 # The gap over what the weights are proven to be above the optimum at least, at which it is good enough.
 _GOOD = 2.0
 _ROUNDS = 30
+# What a round takes, in passes of sweeps: it reads all columns, and descends, which is about as much again, and its
+# weights are judged by another read.
+SWEEP_PASSES = 4.0
+# In passes of a method that reads rows at one point, of logistic losses and of others; beside them the passes that its
+# tasks take, as of no rows; and what rows add to a pass, in such passes: products of non-zeros and weights, and
+# for each weight as many as its prox is worth.
+_LOGISTIC_PASSES, _OTHER_PASSES, _TASKS = 8.0, 22.0, 40.0
+_PER_PRODUCT, _PER_FEATURE = 1e-6, 36.0
 # In units of the last place of the objective: smaller gaps are rounding.
 _ROUNDING = 8.0
 
@@ -48,17 +56,22 @@ class NearSearch:
         Most MiB of columns that are held.
     folder : str or None
         Where scores are stored meanwhile; without one nothing can be searched.
+    points : int
+        At how many points the method reads rows in a pass.
     """
 
-    def __init__(self, problem: Problem, shards: ColumnShards, active_mib: int, folder: str | None) -> None:
+    def __init__(
+        self, problem: Problem, shards: ColumnShards, active_mib: int, folder: str | None, points: int
+    ) -> None:
         self._problem, self._shards, self._folder = problem, shards, folder
         self._active_mib = active_mib
+        self.round_passes = _round_passes(problem, points)
         self._params = {
             "step": "line-search", "active_sweeps": 1, "active_mib": active_mib, "shrink": False, "debias": None
         }  # fmt: skip
 
     @classmethod
-    def of(cls, problem: Problem, active_mib: int, folder: str | None) -> NearSearch | None:
+    def of(cls, problem: Problem, active_mib: int, folder: str | None, points: int = 1) -> NearSearch | None:
         """Return the search, or None: without column shards, or where the scores of all rows are not to be held."""
         # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds too.
         if not active_mib or problem.alpha == 0.0 or problem.dataset.fold is not None:
@@ -67,7 +80,7 @@ class NearSearch:
         # The search holds the scores of all rows in one task, so they count against the same limit as columns.
         if shards is None or _row_bytes(problem) * problem.dataset.meta.n_rows > active_mib * MIB:
             return None
-        return cls(problem, shards, active_mib, folder)
+        return cls(problem, shards, active_mib, folder, points)
 
     @property
     def work_bytes(self) -> int:
@@ -78,9 +91,16 @@ class NearSearch:
         return rows + read + working_set_bytes(problem, shards, self._active_mib)
 
     def nearer(
-        self, weights: NDArray[Any], intercept: NDArray[np.float64], data: DatasetRef, executor: Executor
+        self,
+        weights: NDArray[Any],
+        intercept: NDArray[np.float64],
+        data: DatasetRef,
+        most: float,
+        executor: Executor,
     ) -> tuple[LinearPredictor | None, int, float]:
         """Return weights nearer to the optimum than those given, or None, the bytes read, and the passes."""
+        if most < self.round_passes:
+            return None, 0, 0.0
         data, shards = replace(data, columns=self._shards.digest), self._shards
         rows = enumerate(range(len(self._problem.dataset)))
         setting = RoundSetting(
@@ -99,42 +119,54 @@ class NearSearch:
             ("search", self._problem.fit_intercept),
             working_set_tasks(replace(setting, data=data.like(), folder=IN_MEMORY)),
         )
-        return near_optimum_of(
-            setting, BcdState(weights=weights, intercept=intercept, recentres=True), executor
-        )
+        state = BcdState(weights=weights, intercept=intercept, recentres=True)
+        return near_optimum_of(setting, state, most, executor, self.round_passes)
+
+
+def _round_passes(problem: Problem, points: int) -> float:
+    """Return what a round takes, in passes of a method that reads rows at so many points, as far as sizes tell."""
+    meta, k = problem.dataset.meta, problem.shape[1]
+    # Where a pass is as short as its tasks take to begin, those of a round, and its threads, are many of it.
+    work = _PER_PRODUCT * k * (meta.nnz + _PER_FEATURE * meta.n_features)
+    own = _LOGISTIC_PASSES if loss_named(problem.loss).logistic else _OTHER_PASSES
+    return own / points + _TASKS / (1.0 + work)
 
 
 def near_optimum_of(
-    setting: RoundSetting, state: BcdState, executor: Executor
+    setting: RoundSetting,
+    state: BcdState,
+    most: float,
+    executor: Executor,
+    round_passes: float = SWEEP_PASSES,
 ) -> tuple[LinearPredictor | None, int, float]:
-    """Return weights nearer to the optimum than a state's, or None, the bytes read, and the passes."""
+    """Return weights nearer to the optimum than a state's, or None, the bytes read, and the passes, at most `most`."""
+    rounds = int(min(most / round_passes, _ROUNDS))
     state = BcdState(weights=state.weights, intercept=state.intercept, recentres=state.recentres)
     # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
-        return _searched(setting, state, executor)
+        near, read, done = _searched(setting, state, executor, rounds)
     except StateLostError:
-        return _searched(setting, state, executor)
+        near, read, done = _searched(setting, state, executor, rounds)
+    return near, read, round_passes * done
 
 
 def _searched(
-    setting: RoundSetting, state: BcdState, executor: Executor
-) -> tuple[LinearPredictor | None, int, float]:
-    read, first, lowest, following = 0, math.inf, math.inf, state
-    for number in range(_ROUNDS):
+    setting: RoundSetting, state: BcdState, executor: Executor, rounds: int
+) -> tuple[LinearPredictor | None, int, int]:
+    """Return nearer weights, if any, the bytes read, and the rounds done."""
+    read, done, first, lowest, following = 0, 0, math.inf, math.inf, state
+    for number in range(rounds):
         one = WorkingSetRound(setting, executor, fresh=number == 0)
         found = one.run(following)
         if found is None:
-            if not number:
-                return None, read, 0.0
             break
         following, report = found
-        read += report.bytes_read
+        read, done = read + report.bytes_read, number + 1
         first, lowest = one.before if number == 0 else first, min(lowest, following.objective)
         rounding = _ROUNDING * float(np.finfo(setting.problem.dtype).eps) * first
         if first - following.bound <= max(_GOOD * (first - lowest), rounding):
             break
-    # Each reads all columns, and descends, which is about as much again.
-    return LinearPredictor(following.weights, following.intercept), read, 2.0 * (number + 1)
+    return LinearPredictor(following.weights, following.intercept) if done else None, read, done
 
 
 def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:

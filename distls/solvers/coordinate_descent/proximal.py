@@ -18,6 +18,7 @@ from distls.execution.executor import Executor
 from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
+from distls.solvers.coordinate_descent.balanced_gradients import balanced_bound, has_balance
 from distls.solvers.coordinate_descent.near_search import NearSearch
 from distls.solvers.coordinate_descent.proximal_steps import (
     NONE,
@@ -63,6 +64,8 @@ _NORM, _START, _STEPS = "norm", "start", "steps"
 
 # L starts at its bound divided by this, where it is searched for.
 _START_SHARE = 64.0
+# Steps below so many roundings of the first are rounding: no bound comes nearer.
+_STILL = 8.0
 
 
 class Proximal(Solver[ProximalState]):
@@ -78,11 +81,14 @@ class Proximal(Solver[ProximalState]):
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
         plain = problem.penalty_is_quadratic
-        self._search = None if plain else NearSearch.of(problem, params["active_mib"], self._folder)
+        self._search = (
+            None if plain else NearSearch.of(problem, params["active_mib"], self._folder, self.points)
+        )
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         # a free intercept asks for gradients that sum to zero
-        self._proves = not (plain or problem.fit_intercept) and problem.alpha > 0.0
+        self._proves = not plain and problem.alpha > 0.0 and (not self._first or has_balance(problem))
+        self._classes = len(problem.dataset.meta.classes or ()) if self._proves and self._first else 0
         self._constant = params.get("step") == "constant"
         self._reader = self._planned()
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
@@ -101,6 +107,7 @@ class Proximal(Solver[ProximalState]):
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
         # FISTA and SpaRSA work on float64 weights in the driver, whatever the type of the data.
         one = 8 * k * (n_features + self._first)
+        of_classes = 8 * self._classes * (n_features + 1)
         # scores of a row; those of the subspace are beside the scores of one point
         columns = max(self.points * k, k + COLUMNS * self._constant)
         work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
@@ -110,7 +117,7 @@ class Proximal(Solver[ProximalState]):
             lanes=self.params["lanes"],
             needs=Needs(
                 self.points * one,
-                one,
+                one + of_classes,
                 # all rows of weights where only some were sent
                 max(
                     work + ranking + self.points * one,
@@ -118,7 +125,7 @@ class Proximal(Solver[ProximalState]):
                 ),
             ),
             # the state before and after, and what a step is made from
-            driver_bytes=14 * one + ranking,
+            driver_bytes=14 * one + 3 * of_classes + ranking,
             memory=self._memory,
         )
 
@@ -195,9 +202,9 @@ class Proximal(Solver[ProximalState]):
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
         # Where few rows of the weights are nonzero, only those are sent and multiplied.
-        return self._reader.reduce(
-            executor, self._reader.of_points(PointTask), SparsePoints.of(points) or points
-        )
+        classes = 0 if state.class_rows.size else self._classes
+        task = self._reader.of_points(PointTask, with_masses=self._proves, class_rows=classes)
+        return self._reader.reduce(executor, task, SparsePoints.of(points) or points)
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
@@ -227,18 +234,23 @@ class Proximal(Solver[ProximalState]):
         # The sum of the gradient is NaN or infinite as soon as any element is.
         if not np.isfinite([*values, gradient.sum()]).all():
             return diverged(state), "diverged"
+        if moments.class_rows.size:
+            state = replace(state, class_rows=moments.class_rows / moments.weight_sum)
         if self._proves:
-            state = replace(state, bound=max(state.bound, self._bound(state, float(values[-1]), gradient)))
+            state = replace(state, bound=max(state.bound, self._bound(state, moments, gradient)))
         return self._steps.advance(state, Read(float(values[0]), float(values[-1]), gradient))
 
-    def _bound(self, state: ProximalState, loss: float, gradient: Array) -> float:
+    def _bound(self, state: ProximalState, moments: PointMoments, gradient: Array) -> float:
         """Return the bound of the optimum that the gradients at the point that was read give."""
         problem, point = self.problem, state.ahead if state.ahead.size else state.candidate
+        loss, masses = float(moments.losses[-1] / moments.weight_sum), moments.masses / moments.weight_sum
+        dual = DualFactor(1.0, 0.0, float(np.vdot(gradient, point)), float(masses[0]), float(masses[1]))
+        if self._first:
+            return balanced_bound(problem, dual, loss, gradient, state.class_rows) or 0.0
         factor, conjugated = penalty_named(problem.penalty).conjugate(
             -gradient, problem.alpha, problem.l1_ratio
         )
-        dual = DualFactor(factor, conjugated, float(np.vdot(gradient, point)))
-        return bound_of(problem.loss, loss, dual, None)
+        return bound_of(problem.loss, loss, dual._replace(factor=factor, conjugated=conjugated), None)
 
     def _products(self, moments: Moments) -> Array:
         """Return the means of rows, with the constant where there is one, times their gradients; shape (m, q)."""
@@ -253,16 +265,27 @@ class Proximal(Solver[ProximalState]):
         ended = state.ratio is not None and state.ratio <= self.params["tau"]
         return Status.CONVERGED if ended else Status.RUNNING
 
+    def certifies(self, state: ProximalState) -> bool:
+        """See `Solver.certifies`: until steps are those that rounding leaves."""
+        least = _STILL * float(np.finfo(self.problem.dtype).eps)
+        return self._has_bound(state) and (state.ratio is None or state.ratio > least)
+
+    def _has_bound(self, state: ProximalState) -> bool:
+        # with an intercept only once gradients have been balanced
+        return self._proves and (not self._first or state.bound > 0.0)
+
     def weights(self, state: ProximalState) -> Fitted:
         """Return the last accepted weights."""
-        found, nearer = predictor_of(state.point, self.problem), None
-        if self._search is not None:
-            nearer = partial(self._search.nearer, found.coefficients, found.intercept, self.data)
-        return Fitted(found, known=self._known(state), improved_weights=nearer)
+        fitted = Fitted(predictor_of(state.point, self.problem), known=self._known(state))
+        search, own = self._search, fitted.predictor
+        if search is None:
+            return fitted
+        nearer = partial(search.nearer, own.coefficients, own.intercept, self.data)
+        return replace(fitted, improved_weights=nearer, first_search=search.round_passes)
 
     def _known(self, state: ProximalState) -> dict[str, Any] | None:
         """Return objective and certificate as reads for steps have found them, None where these prove nothing."""
-        if not (self._proves and len(state.objectives)):
+        if not (self._has_bound(state) and len(state.objectives)):
             return None
         objective = float(state.objectives[-1])
         rounding = float(np.finfo(self.problem.dtype).eps) * abs(objective)

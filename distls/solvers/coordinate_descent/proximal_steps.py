@@ -65,6 +65,9 @@ class ProximalState(State):
     first: float = 0.0
     ratio: float | None = None
     bound: float = 0.0  # Of the optimum, the best from gradients that were read; no loss is negative
+    # shape (1 + n_features, n_classes) or (0, 0): The mean over all rows of (1, x), of each class's rows alone, where
+    # a free intercept has a bound
+    class_rows: Array = field(default_factory=NONE.copy)
     # shape (m, q): An orthonormal basis in the iteration for the norm of Sigma
     vectors: Array = field(default_factory=NONE.copy)
 

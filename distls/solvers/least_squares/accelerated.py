@@ -20,8 +20,8 @@ from distls.solvers.least_squares.alpha_grid import grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, Solver, predictor_of
-from distls.solvers.status import Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, known_gap, predictor_of
+from distls.solvers.status import Record, Status
 from distls.solvers.warm_start import check_initial
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import PointTask
@@ -97,13 +97,22 @@ class Accelerated(GlsPasses, Solver[GlsState]):
                 following, details = self._update(following, sums.folds[0])
         details = {"lipschitz": following.iterates[0].lipschitz, **details}
         report = self._report(sums, details, following.path, following.notes)
-        best = following.iterates[0].best
-        proven = not self._follows_path and not self._first and self.problem.alpha > 0.0
-        if proven and np.isfinite(best.value):
-            report.objective_estimate = best.value
-            # Strong convexity with an l2 penalty on all weights: F - F* <= |gradient|^2 / (2 alpha).
-            report.gap_estimate = float(np.square(best.gradient).sum()) / (2.0 * self.problem.alpha)
+        bound, best = self._bound(following), following.iterates[0].best
+        if bound is not None:
+            report.objective_estimate, report.gap_estimate = best.value, best.value - bound
         return following, report
+
+    def _bound(self, state: GlsState) -> float | None:
+        """Return the bound of the optimum that the gradients of the last read give; None where it is none."""
+        iterate, alpha = state.iterates[0], self.problem.alpha
+        if self._follows_path or self._first or not alpha > 0.0 or not np.isfinite(iterate.best.value):
+            return None
+        # Strong convexity with an l2 penalty on all weights: F - F* <= |gradient|^2 / (2 alpha).
+        return max(
+            point.value - float(np.square(point.gradient).sum()) / (2.0 * alpha)
+            for point in (iterate.best, iterate.base)
+            if np.isfinite(point.value)
+        )
 
     def _read_start(self, state: GlsState, executor: Executor) -> BlockSums:
         start = None if self._initial is None else state.iterates[0].best.theta
@@ -183,27 +192,46 @@ class Accelerated(GlsPasses, Solver[GlsState]):
 
     def weights(self, state: GlsState) -> Fitted:
         """Return the weights of the lowest objective that is known or certain."""
-        return self._fitted(self._published(state), state.alpha, partial(self._nearer, state))
+        theta = self._published(state)
+        return self._fitted(theta, state.alpha, partial(self._nearer, state), self._known(state, theta))
 
-    def _nearer(self, state: GlsState, executor: Executor) -> tuple[LinearPredictor | None, int, float]:
-        """Return weights some rounds ahead, whose gradient gives a better bound, the bytes read, and the passes."""
+    def _known(self, state: GlsState, theta: Array) -> Record | None:
+        """Return objective and certificate as the rounds' own reads have found them; None where they have not."""
+        bound, best = self._bound(state), state.iterates[0].best
+        if bound is None or theta is not best.theta:
+            return None
+        rounding = float(np.finfo(self.problem.dtype).eps) * abs(best.value)
+        gap = max(best.value - bound, 0.0) + rounding
+        return known_gap(self.problem, best.value, gap, "strong_convexity")
+
+    def _nearer(
+        self, state: GlsState, most: float, executor: Executor
+    ) -> tuple[LinearPredictor | float | None, int, float]:
+        """Return the bound from weights some rounds ahead, or these weights, the bytes read, and the passes."""
         own, read, before = self._published(state), 0, state.passes
         # the rounds of a path may be those of other alphas
-        for _ in range(0 if self._follows_path else _NEARER):
+        for _ in range(0 if self._follows_path else int(min(_NEARER, most))):
             if not state.running:
                 break
             state, report = self.step(state, executor)
             read += report.bytes_read
         theta = self._published(state)
         if self._can_balance:
-            near, read, passes = self._with_best_intercept(theta, read, executor)
-            return near, read, passes + state.passes - before
+            near, further, passes = self._with_best_intercept(theta, most, executor)
+            return near, read + further, passes + state.passes - before
+        bound = self._bound(state)
+        if bound is not None:
+            return bound, read, state.passes - before
         return (None if theta is own else predictor_of(theta, self.problem)), read, state.passes - before
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate if its bound is certain; before the first accepted step, a safe step."""
         iterate = state.iterates[0]
         if not len(state.gram) or not iterate.running or not np.isfinite(iterate.best.value):
+            return iterate.best.theta
+        # The candidate's bound would take another read, which the next round makes; without momentum it is published as
+        # the algorithm has it.
+        if self._accelerated and iterate.accepted > 0 and self._bound(state) is not None:
             return iterate.best.theta
         # L is at its bound, so the candidate's objective is below the model's without another read.
         if iterate.lipschitz >= iterate.safe and iterate.bound <= iterate.best.value:

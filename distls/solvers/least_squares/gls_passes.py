@@ -20,6 +20,7 @@ from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.solver import Fitted, ImproveFn, RoundReport, evaluation_tasks, predictor_of
+from distls.solvers.status import Record
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments
@@ -73,13 +74,16 @@ class GlsPasses:
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
 
-    def _fitted(self, theta: Array, alpha: float, improved: ImproveFn | None = None) -> Fitted:
+    def _fitted(
+        self, theta: Array, alpha: float, improved: ImproveFn | None = None, known: Record | None = None
+    ) -> Fitted:
         """Return the model; a better certificate is that of `improved`, or of own weights at their best intercept."""
         if improved is None and self._can_balance:
-            improved = partial(self._with_best_intercept, theta, 0)
+            improved = partial(self._with_best_intercept, theta)
         return Fitted(
             predictor_of(theta, self.problem),
             alpha=alpha if self._follows_path else None,
+            known=known,
             improved_weights=improved,
         )
 
@@ -91,10 +95,10 @@ class GlsPasses:
         return self.problem.fit_intercept and self.problem.dtype == np.float64
 
     def _with_best_intercept(
-        self, theta: Array, read: int, executor: Executor
+        self, theta: Array, most: float, executor: Executor
     ) -> tuple[LinearPredictor, int, float]:
-        """Return the weights with the intercept optimal for them, the bytes read, `read` among them, and the passes."""
-        passes = 0.0
+        """Return the weights with the intercept optimal for them, the bytes read, and the passes, whatever they are."""
+        read, passes = 0, 0.0
 
         def gradient_at(intercept: Array) -> Array:
             nonlocal read, passes

@@ -22,7 +22,7 @@ from distls.workers.least_squares.block_task import BlockSums, Moments, SumsTask
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.linear_algebra.shifted_solve import Shifted
-from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
+from distls.workers.losses.targets import ScoreGradients, moved_masses, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.row_weights import fold_of, row_weights
 
@@ -84,6 +84,10 @@ class PointMoments(Moments):
     held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     # (p,): rows of the held-out fold that are predicted wrong
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    # (2,): of the last point, what `moved_masses` returns
+    masses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
+    # (1 + n_features, n_classes) or (0, 0): ``sum_i s_i (1, x_i)`` over the rows of each class
+    class_rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     # (folds,): ``sum_i s_i`` of each fold
     fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
@@ -91,7 +95,7 @@ class PointMoments(Moments):
         """Add the sums over other rows."""
         assert isinstance(other, PointMoments)
         super().add(other)
-        for name in ("losses", "held_losses", "wrong", "fold_weights"):
+        for name in ("losses", "held_losses", "wrong", "masses", "class_rows", "fold_weights"):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
@@ -119,8 +123,12 @@ class OfPoints(SumsTask):
             self.add_rows(part, row_weights(part, self.class_weight), self.total.folds[0])
 
 
+@dataclass(eq=False)
 class PointTask(OfPoints):
     """Sums loss and gradient at all points, as `PointMoments`; shared are `StackedWeights` or `SparsePoints`."""
+
+    with_masses: bool = False  # whether the masses that the gradients of the last point move are summed too
+    class_rows: int = 0  # of how many classes the rows are
 
     @staticmethod
     def work_bytes(dataset: Dataset, dtype: np.dtype[Any], n_columns: int) -> int:
@@ -147,7 +155,10 @@ class PointTask(OfPoints):
         # Points of losses only have no columns in the products.
         zero = Moments.zero(width, n_columns - self._points.losses_only * self.n_outputs, with_gram=False)
         own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
-        return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(self.folds)})
+        own |= {"fold_weights": np.zeros(self.folds)}
+        if self.class_rows:
+            own["class_rows"] = np.zeros((1 + width, self.class_rows))
+        return PointMoments(**vars(zero) | own)
 
     def add_rows(self, part: Partition, weight: NDArray[np.float64], total: Moments) -> None:
         for fold, rows in _batches(n_rows_of(part.x), self.folds, self._points.weights.shape[1]):
@@ -175,12 +186,19 @@ class PointTask(OfPoints):
                 if place >= 0:  # points before the first have losses alone
                     gradients[:, place : place + self.n_outputs] = here.values
                 moments.losses[point] += here.loss_sum
+            if self.with_masses and point == len(moments.losses) - 1:
+                moments.masses += moved_masses(self.loss, here.values, weight)
             # Rows are counted once, not for each point.
             if point == 0:
                 _add_totals(here, len(scores), moments)
                 moments.fold_weights[fold] += here.weight_sum
         add_cross(features, gradients, moments.cross)
         moments.slopes += gradients.sum(axis=0)
+        if self.class_rows:
+            own_class = np.zeros((len(scores), self.class_rows))
+            own_class[np.arange(len(y)), y] = weight if len(weight) else 1.0
+            add_cross(features, own_class, moments.class_rows[1:])
+            moments.class_rows[0] += own_class.sum(axis=0)
 
 
 class BasisTask(OfPoints):

@@ -47,6 +47,26 @@ def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.
     return _weighted(*loss_named(loss).number_gradient(scores, y), weight, 0)
 
 
+def moved_masses(loss: str, gradients: NDArray[Any], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over rows of ``s m`` and of ``s (m + (1 - m) log(1 - m))``; zeros unless the loss is logistic.
+
+    m is the probability mass that a gradient moves away from the row's class, of a sum over the outputs in each of
+    them. Gradients (n_rows, k) are times the weights s, which are (0,) for all ones.
+    """
+    kind = loss_named(loss)
+    if not kind.logistic:
+        return np.zeros(2)
+    sizes = np.abs(gradients)
+    # what the class loses the others gain
+    moved = sizes if kind.separable or kind.one_output else 0.5 * sizes.sum(axis=1, keepdims=True)
+    own = weight[:, None] if len(weight) else np.ones((1, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        m = np.where(own > 0.0, moved / own, 0.0)
+        # by rounding less than zero, where others have all mass
+        curved = own * (m + np.where(m < 1.0, (1.0 - m) * np.log1p(-m), 0.0))
+    return np.array([moved.sum(), curved.sum()])
+
+
 def is_codes(y: Any) -> bool:
     """Return whether targets are classes, one a row."""
     return isinstance(y, np.ndarray) and y.ndim == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distls.execution.batch
-from distls.clock import PARTS, parts_of
+from distls.clock import PARTS, loaded, parts_of
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.request import Request
@@ -159,6 +159,9 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
     assert evaluate.rounds == [3, 5, 7, 8]
 
 
+KNOWN = {"objective": 1.0, "certificate": {"kind": "duality_gap", "value": 0.5}}
+
+
 @pytest.mark.fast_cases("given0", "given5")
 @pytest.mark.parametrize(
     ("given", "rounds"),
@@ -169,8 +172,8 @@ def test_a_certificate_does_not_wait_for_half_a_pass_more():
             [40, 130],
         ),  # a search for other weights: eight beside the read at first, then as much as the last one
         ({"duals": object()}, list(range(2, 31, 2))),
-        ({"known": {}}, list(range(1, 31))),
-        ({"known": {}, "further": 1.5}, list(range(1, 31))),
+        ({"known": KNOWN}, list(range(1, 31))),
+        ({"known": KNOWN, "further": 1.5}, list(range(1, 31))),
         ({"eval_every": 1}, list(range(1, 31))),
     ],
 )
@@ -179,15 +182,16 @@ def test_certificates_take_a_fifth_unless_they_are_asked_for(given, rounds):
     evaluate = Scripted(objective=lambda r: 1.0, certificate_passes=lambda r: further)
     solver = Fake()
     own = {name: given[name] for name in ("duals", "known") if name in given}
-    own |= {"improved_weights": lambda executor: None} if further else {}
+    own |= {"improved_weights": lambda most, executor: None} if further else {}
     solver.weights = lambda state: Fitted(LinearPredictor(state.value, np.zeros(1)), **own)
     limits = {"passes": given.get("passes", 30), "eval_every": given.get("eval_every")}
     solution = run(solver, evaluate, rtol=0.1, **limits)
     assert evaluate.rounds == rounds
     assert "certificate_passes" not in solution.record
-    # Where the gap is known, further weights are looked for within the share alone.
+    # Where the gap is known, further weights are looked for within the share alone, and at the end.
     if "known" in given and further:
-        assert not any(searched for searched, _ in evaluate.searched)
+        assert [searched for searched, _ in evaluate.searched] == [False] * 29 + [True]
+        assert evaluate.searched[-1][1] == 0.0  # nothing is left
 
 
 def test_searches_for_a_bound_take_a_fifth_and_get_further_each_time():
@@ -202,13 +206,35 @@ def test_searches_for_a_bound_take_a_fifth_and_get_further_each_time():
 
     evaluate = evaluating(1.0)
     run(Fake(), evaluate, passes=200, rtol=0.01, searches=True)
-    # A read alone, then 10 passes are spent, then twice as many; at the end it takes what it needs.
+    # A read alone, then 10 passes are spent, then twice as many; at the end what is left.
     assert evaluate.rounds == [8, 48, 128, 200]
-    assert [most for _, most in evaluate.searched] == [0.0, 8.0, 18.0, math.inf]
+    assert [most for _, most in evaluate.searched] == [0.0, 8.0, 18.0, 16.0]
     # Once the bound is as near as the tolerance asks, what follows are reads.
     near = evaluating(9.46)
     run(Fake(), near, passes=58, rtol=0.01, searches=True)
     assert near.rounds == [8, 48, 56, 58]
+
+
+@pytest.mark.parametrize(("gap", "certified", "most"), [(0.5, 0.0, None), (0.1, 0.0, 2.0), (0.1, 3.0, None)])
+def test_what_is_left_of_the_share_brings_a_known_gap_nearer_once_it_meets_the_tolerance(
+    gap, certified, most
+):
+    known = {"objective": 1.0, "certificate": {"kind": "duality_gap", "value": gap}}
+    evaluate, solver = Scripted(), Fake()
+    solver.weights = lambda state: Fitted(
+        LinearPredictor(state.value, np.zeros(1)), known=known, improved_weights=lambda most, executor: None
+    )
+    progress = Progress(certified=certified, certified_all=certified)
+    run(solver, evaluate, Counting(7, 7.0, np.full((1, 1), 7.0)), passes=9, rtol=0.2, progress=progress)
+    searched, budget = evaluate.searched[0]
+    assert (budget if searched else None) == most
+
+
+def test_without_any_bound_an_end_is_searched_whatever_it_costs():
+    for bound, most in ((None, math.inf), (0.5, 0.0)):
+        evaluate = Scripted(objective=lambda r: 1.0)
+        run(Fake(), evaluate, passes=3, rtol=0.1, searches=True, progress=Progress(bound=bound))
+        assert evaluate.searched == [(False, most)]
 
 
 def test_patience_evaluates_every_pass_and_certifies_within_the_share():
@@ -260,21 +286,27 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
 
 def test_kernels_that_a_round_compiles_are_no_training():
     spent = RoundReport(
-        0.5,
-        0.5,
-        10,
-        7,
-        0,
-        kernel_seconds=1.0,
-        wait_seconds=2.0,
-        compile_seconds=5.0,
-        worker_seconds={"a": 10.0},
-    )
+        0.5, 0.5, 10, 7, 0, kernel_seconds=1.0, wait_seconds=2.0, compile_seconds=5.0, worker_seconds={"a": 10.0}
+    )  # fmt: skip
     progress = Progress()
     # two lanes side by side: their seconds are 10, those of the round 5
     _add_round(progress, spent, 5.0, 9.0)
     found = progress.read_seconds, progress.startup_seconds, progress.train_seconds
     assert found == (1.0, 2.5, 1.5)
+
+
+def test_loading_kernels_is_no_part_of_a_certificate(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(distls.execution.batch, "time", SimpleNamespace(perf_counter=clock))
+
+    class Evaluate(Scripted):
+        async def __call__(self, fitted: Fitted, *, whole: bool = True) -> dict[str, Any]:
+            clock.now += 5.0
+            loaded(4.0)
+            return await super().__call__(fitted)
+
+    progress = run(Fake(), Evaluate(), passes=1, eval_every=1).progress
+    assert (progress.eval_seconds, progress.startup_seconds, progress.seconds) == (1.0, 4.0, 5.0)
 
 
 def bounded(kind, **fields):

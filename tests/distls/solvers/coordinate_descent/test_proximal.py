@@ -17,8 +17,9 @@ from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
+from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
-from distls.training.fitting import fit
+from distls.training.fitting import fit, resume
 from distls.workers.least_squares import multi_point_task
 from distls.workers.losses.loss_registry import loss_named
 from reference import bcd, proximal
@@ -325,6 +326,62 @@ def test_reads_for_steps_prove_the_gap(small, method):
     )
     for record in kept.records:
         assert record["objective"] - record["certificate"]["value"] <= lowest * (1.0 + 1e-9)
+
+
+@pytest.mark.fast_cases("fista-softmax-3-None")
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_reads_for_steps_prove_the_gap_with_a_free_intercept(tmp_path, method, loss, n_classes, class_weight):
+    x, y = labelled_rows(300, 20, n_classes)
+    weight = np.random.default_rng(1).integers(0, 3, 300) / 2.0
+    dataset = write_dataset(tmp_path / "train", x, y, sample_weight=weight)
+    params = {"loss": loss, "alpha": 1e-2, "class_weight": class_weight, "dtype": "float64"}
+    best = fit("bcd", add_columns(dataset.path), params=params, rtol=1e-10, passes=300).record
+    lowest = best["objective"] - best["certificate"]["value"]
+    kept, own = History(), {**params, "active_mib": 0, "tau": 0.0}
+    result = fit(method, dataset, params=own, passes=3000, rtol=1e-3, callbacks=[kept])
+    assert (result.status, result.record["certificate"]["kind"]) == ("CONVERGED", "duality_gap")
+    known = [record for record in kept.records if record.get("certificate", {}).get("kind") == "duality_gap"]
+    # before gradients can be balanced an intercept may be searched
+    assert len([record for record in known if record["eval_bytes_read"] == 0]) > 5
+    for record in known:
+        assert record["objective"] - record["certificate"]["value"] <= best["objective"] * (1.0 + 1e-12)
+    assert result.record["objective"] - lowest <= 1e-3 * result.record["objective"]
+
+
+def test_a_resumed_fit_has_the_bound_of_the_other(small, tmp_path):
+    params = {"alpha": 1e-2, "active_mib": 0}
+    whole = fit("fista", small[0], params=params, rtol=1e-2, passes=500)
+    with interrupted():
+        fit(
+            "fista",
+            small[0],
+            tmp_path / "run",
+            params=params,
+            rtol=1e-2,
+            passes=500,
+            callbacks=[StopAfter(9)],
+        )
+    again = resume(tmp_path / "run")
+    assert (again.status, again.passes) == (whole.status, whole.passes)
+    assert again.model.weights.tobytes() == whole.model.weights.tobytes()
+    assert again.record["certificate"] == whole.record["certificate"]
+
+
+@pytest.mark.fast_cases("fista")
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_a_tolerance_counts_alone_until_steps_are_rounding(small, method):
+    params = {"alpha": 1e-2, "fit_intercept": False, "tau": 0.1, "active_mib": 0}
+    early = fit(method, small[0], params=params, passes=500)
+    late = fit(method, small[0], params=params, passes=500, rtol=1e-4)
+    assert (early.status, late.status) == ("CONVERGED", "CONVERGED")
+    assert early.passes < late.passes
+    assert early.record["certificate"]["relative"] > 1e-4 >= late.record["certificate"]["relative"]
+    # no bound is as near as this in single precision
+    last = fit(method, small[0], params={**params, "dtype": "float32"}, passes=5000, rtol=1e-12)
+    assert (last.status, last.passes < 5000) == ("CONVERGED", True)
 
 
 @pytest.mark.slow

@@ -266,13 +266,27 @@ def test_certificates_are_bounds_near_the_truth(tmp_path, link, fit_intercept):
     params = {"link": link, "alpha": 1e-3, "fit_intercept": fit_intercept}
     best = fit("gls", dataset, params=params, passes=3000).record["objective"]
     for passes in (5, 10, 20, 40):
-        record = fit("gls", dataset, params=params, passes=passes).record
+        record = fit("gls", dataset, params=params, passes=passes, eval_every=passes).record
         excess, certificate = record["objective"] - best, record["certificate"]
         ridge = link == "identity" and not fit_intercept
         assert certificate["kind"] == ("duality_gap" if ridge else "strong_convexity")
         assert excess <= certificate["value"] + 1e-12
         if 1e-4 < excess / best < 1e-1:
             assert certificate["value"] <= 10.0 * excess
+
+
+def test_rounds_know_their_gap_and_what_is_left_of_a_fifth_brings_it_nearer(tmp_path):
+    x, y = _dense(300, 8, 3)
+    dataset = write_dataset(tmp_path / "d", 3.0 * x + 1.0, y)
+    params = {"link": "softmax", "alpha": 1e-3, "fit_intercept": False}
+    best = fit("gls", dataset, params=params, passes=3000).record["objective"]
+    kept = History()
+    result = fit("gls", dataset, params=params, rtol=1e-2, callbacks=[kept])
+    assert result.status == "CONVERGED"
+    judged = [record for record in kept.records if "certificate" in record]
+    own, excess = judged[-1]["gap_estimate"], result.record["objective"] - best
+    assert own <= 1e-2 * result.record["objective"]
+    assert excess <= result.record["certificate"]["value"] < 0.5 * own
 
 
 def test_no_bound_with_an_intercept_in_single_precision(tmp_path):
