@@ -3,6 +3,7 @@
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -150,6 +151,7 @@ async def solve(
     ``eval_error``...; `searches` tells that it may look for a bound of the optimum, whatever the method.
     """
     earlier = start.progress.seconds  # until this fit was begun or resumed
+    solver.enough = partial(largest_certificate, limits)
     done, status = start, _status(solver, limits, start)
     try:
         # A round whose callbacks fail is not done: `done` moves only after all of them.

@@ -35,6 +35,13 @@ from distls.workers.runtime.process import task_settings
 # Given the most passes that it may take, returns weights nearer to the optimum than those of a fit, or a bound of the
 # optimum itself, or None, the bytes read for them, and the work in passes.
 ImproveFn = Callable[[float, Executor], tuple[LinearPredictor | float | None, int, float]]
+# Returns the gap that is small enough for a fit to end with, at an objective.
+Enough = Callable[[float], float]
+
+
+def no_gap(objective: float) -> float:
+    """Return the gap that is small enough where no tolerance was asked for."""
+    return 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +187,7 @@ class Solver(ABC, Generic[S]):
     plan: Plan  # Memory, traffic and, where the method has an end of its own, passes
     data: DatasetRef  # The training data with the plan's cache budget: what workers open
     lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
+    enough: Enough = staticmethod(no_gap)  # By the tolerances of the fit: a round need not lead much further
 
     def __init__(
         self,

@@ -40,13 +40,10 @@ from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import FitRequest, Setting
 from distls.training.exact_method import choosing
-from distls.training.regularization_path import has_path, path_start, settings_of_path
+from distls.training.regularization_path import has_path, number_of_fits, path_start, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.selection import train_children, train_folds
 from distls.training.setting_fit import FitOptions, FitResult, finished, train_setting
-
-# Fits of a path, each with a run of its own, at most about.
-_PATH_FITS = 100
 
 
 class CallOptions(Options, Workers, total=False):
@@ -263,9 +260,13 @@ def _place_of_run(path: str | Place | None, executor: Executor, n_bytes: float) 
 
 def _run_bytes(request: FitRequest) -> float:
     """Return about the bytes of a run, for each setting: what is kept of rows, the model, two checkpoints, the best."""
-    meta, (_, outputs) = request.data.meta, request.settings[0].problem.shape
-    fits = _PATH_FITS if has_path(request.method, request.grid) else len(request.settings)
-    return 8.0 * outputs * (meta.n_rows + 4 * meta.n_features) * fits
+    meta, (n_features, outputs) = request.data.meta, request.settings[0].problem.shape
+    one = 8.0 * outputs * (meta.n_rows + 4 * n_features)
+    if not has_path(request.method, request.grid):
+        return one * len(request.settings)
+    count = sum(map(number_of_fits, request.grid))
+    # of fits one after the other only models are left
+    return one * count if request.method.side_by_side else one + 8.0 * outputs * n_features * count
 
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:

@@ -45,6 +45,7 @@ from distls.solvers.solver import (
     Solver,
     evaluation_tasks,
     known_gap,
+    no_gap,
     prepare,
 )
 from distls.solvers.status import Status
@@ -283,12 +284,16 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def _descend(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport] | None:
         """Do a round by working sets, None where columns do not fit; what it keeps is made anew where it is lost."""
         fresh, self._has_begun = not self._has_begun, True
+        # One round is to do where a path has begun near the optimum; others do not depend on the tolerance. Features
+        # are selected by `tau`.
+        near = self._initial is not None and self.params["debias"] is None
+        enough = self.enough if near else no_gap
         try:
-            return WorkingSetRound(self._sets, executor, fresh=fresh).run(state)
+            return WorkingSetRound(self._sets, executor, fresh=fresh, enough=enough).run(state)
         except StateLostError:
             # Of the memory of this process other fits may take their part again: from now on it is in files.
             self._sets = replace(self._sets, alone=False)
-            return WorkingSetRound(self._sets, executor, fresh=True).run(state)
+            return WorkingSetRound(self._sets, executor, fresh=True, enough=enough).run(state)
 
     def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
         """Return the intercept that is optimal where all weights are zero."""

@@ -32,8 +32,8 @@ from distls.workers.coordinate_descent.dual_bounds import (
 from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums, ModelTask
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
-from distls.workers.coordinate_descent.violation_task import Violations, moves_of, ranks_of
-from distls.workers.coordinate_descent.working_columns import Judged
+from distls.workers.coordinate_descent.violation_task import Violations, moves_of
+from distls.workers.coordinate_descent.working_columns import Judged, ranks_of
 from distls.workers.coordinate_descent.working_set_task import Descended
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named

@@ -14,7 +14,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
 from distls.execution.serial import SerialExecutor
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
-from distls.solvers.solver import RoundReport
+from distls.solvers.solver import Enough, RoundReport, no_gap
 from distls.workers.coordinate_descent.all_rows import RowSums
 from distls.workers.coordinate_descent.dual_bounds import BALANCED, bound_of, has_conjugate, intercept_slack
 from distls.workers.coordinate_descent.row_scores_task import RowScores, SparseWeights
@@ -39,6 +39,8 @@ _FIRST = 256
 # The gap of the columns that are worked on, at which a descent ends, as a part of that of all columns: the fewer of the
 # columns are new, the more of the gap is that of the columns themselves.
 _SHARE, _LEAST_SHARE = 0.1, 1e-6
+# Of the gap that is asked for, that at which a descent ends in any case.
+_ASKED = 0.7
 # The decrease of a round, as a part of the gap, below which it has brought nothing.
 _STALLED = 1e-3
 # The gap, as a part of the objective, at which a fit is solved whatever found no memory.
@@ -48,10 +50,12 @@ _SOLVED = 1e-9
 class WorkingSetRound:
     """One round of a fit, whose lanes are those of the setting; `fresh` if nothing of rows is kept yet."""
 
-    def __init__(self, setting: RoundSetting, executor: Executor, *, fresh: bool) -> None:
+    def __init__(
+        self, setting: RoundSetting, executor: Executor, *, fresh: bool, enough: Enough = no_gap
+    ) -> None:
         self._setting = replace(setting, alone=setting.alone and isinstance(executor, SerialExecutor))
         self._problem, self._executor = setting.problem, executor
-        self._fresh, self._ledger = fresh, Ledger()
+        self._fresh, self._ledger, self._enough = fresh, Ledger(), enough
 
     def run(self, state: BcdState) -> tuple[BcdState, RoundReport] | None:
         """Return the next state and the report; None where the columns with weights do not fit in memory."""
@@ -158,11 +162,11 @@ class WorkingSetRound:
         # Room for the support to double, or more.
         return max(state.size, 2 * used + _FIRST)
 
-    @staticmethod
-    def _target(state: BcdState, used: int, held: int) -> float:
+    def _target(self, state: BcdState, used: int, held: int) -> float:
         """Return the gap of the `held` columns of a set at which their descent ends."""
         fresh = 1.0 - used / max(held, 1)
-        return max(_SHARE * fresh**4, _LEAST_SHARE) * state.gap
+        own = max(_SHARE * fresh**4, _LEAST_SHARE) * state.gap
+        return max(own, _ASKED * self._enough(state.objective))
 
     def _task(self, kind: type[T], state: BcdState) -> T:
         scores = self._setting.row_scores(RowScores, state.round)

@@ -38,37 +38,39 @@ def store_active(
     """
     name = f"{kind} {lane}"
     job_memory.pop(name, None)  # before the copies are made
+    if alone:
+        # as they are: who reads them puts them together with those of other lanes
+        job_memory[name] = state, round_, list(found)
+        return
     columns = np.concatenate([each.columns for each in found])
     x = found[0].x if len(found) == 1 else concatenate_rows([each.x for each in found])
     # The process that reads them may be this one.
     if state != IN_MEMORY:
-        job_memory[name] = state, round_, Active(columns, x)
-    if alone:
-        return
+        job_memory[name] = state, round_, [Active(columns, x)]
     for place, array in enumerate((columns, *x)):
         RowState(state, kind).write(4 * lane + place, round_, array)
 
 
 def read_active(
     state: str, round_: int, lane: int, meta: DatasetMeta, kind: str = ACTIVE, *, alone: bool = False
-) -> Active:
-    """Return a lane's active columns; raise StateLostError if they are missing, or not within the data."""
+) -> list[Active]:
+    """Return a lane's active columns, in parts; raise StateLostError if they are missing, or not within the data."""
     folder, newest = RowState(state, kind), job_memory.pop(f"{kind} {lane}", None)
     if alone:
         if newest is None or newest[:2] != (state, round_):
             raise StateLostError(f"{folder.folder}: active columns of lane {lane} are not in memory")
-        return Active(*newest[2])
+        return list(newest[2])
     columns = folder.read(4 * lane, round_)
     # The file says which columns are meant: another process may have stored later ones under the same number.
-    if newest is not None and newest[:2] == (state, round_) and np.array_equal(newest[2].columns, columns):
-        return Active(*newest[2])
+    if newest is not None and newest[:2] == (state, round_) and np.array_equal(newest[2][0].columns, columns):
+        return list(newest[2])
     array = folder.read(4 * lane + 1, round_)
     x: Rows = DenseRows(array)
     if array.ndim == 1:
         x = CsrRows(array, *(folder.read(4 * lane + place, round_) for place in (2, 3)))
     if n_rows_of(x) != len(columns) or not _is_sound(columns, x, meta):
         raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
-    return Active(columns, x)
+    return [Active(columns, x)]
 
 
 def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:

@@ -6,9 +6,10 @@ The scores are a function of the weights alone, as they are added up over the co
 whether a round has left them or a new process makes them, they have the same bits.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+import functools
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from os import sched_getaffinity
+from os import register_at_fork, sched_getaffinity
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,8 +137,32 @@ def derivatives(
 
 def in_threads(function: Any, items: Any) -> list[Any]:
     """Return the results of a function that spends its time in kernels, in the order of the items."""
-    # The order of the results is that of the items, whatever ends first.
     if len(items) < 2 or THREADS < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(function, items))
+    results, places = [None] * len(items), iter(range(len(items)))
+
+    def work() -> None:
+        # each place is taken once, by whatever thread is free
+        for place in places:
+            results[place] = function(items[place])
+
+    others = [_pool().submit(work) for _ in range(min(THREADS, len(items)) - 1)]
+    try:
+        work()
+    finally:
+        # Of a busy machine other threads may not have begun when all is done: nobody waits for these.
+        wait([other for other in others if not other.cancel()])
+    for other in others:
+        if not other.cancelled():
+            other.result()
+    return results
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads beside the caller's, which stay: to start them takes longer than a small product."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="distls-rows")
+
+
+# a child of a fork has none of them
+register_at_fork(after_in_child=_pool.cache_clear)

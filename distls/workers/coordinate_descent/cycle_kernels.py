@@ -5,12 +5,14 @@ import numpy as np
 from numba.extending import overload
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import column_of, is_csr, places, value_of
 from distls.workers.penalties.row_kernels import row_prox
-from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, splat, sum_of_lanes
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, load, load_as, splat, sum_of_lanes
 
 # Of a column's own curvature what is left at the optimal intercept, at least: less is rounding.
 _ROUNDING = 1e-6
+_AT_ONCE = 2 * F64_PER_VECTOR
 
 
 @kernel
@@ -37,8 +39,10 @@ def newton_cycle(x, order, w, t, h, total, penalty, alpha, rho, curvatures):
         Set to those of the columns.
     """
     largest, shift, target, new = 0.0, 0.0, np.zeros(1), np.zeros(1)
-    for j in order:
-        slope, square, mean = _sums_of(x, j, t, h)
+    for place in range(len(order)):
+        j = order[place]
+        following = order[min(place + 1, len(order) - 1)]
+        slope, square, mean = _sums_of(x, j, following, t, h)
         curvatures[j] = curvature = max(square - mean * mean / total, _ROUNDING * square)
         if not 0.0 < curvature < np.inf:
             continue
@@ -61,19 +65,20 @@ def _move(x, j, d, t):
         t[column_of(x, p)] += np.float64(value_of(x, j, p)) * d
 
 
-def _sums_of(x, j, t, h):
-    """Return ``sum_i h_i x_ij t_i``, ``sum_i h_i x_ij^2`` and ``sum_i h_i x_ij`` of column j."""
+def _sums_of(x, j, following, t, h):
+    """Return ``sum_i h_i x_ij t_i``, ``sum_i h_i x_ij^2``, ``sum_i h_i x_ij`` of column j; fetch the next column."""
 
 
 @overload(_sums_of, inline="always")
-def _sums_overload(x, j, t, h):
+def _sums_overload(x, j, following, t, h):
     if is_csr(x):
-        return lambda x, j, t, h: _in_order(x, j, t, h)
-    return lambda x, j, t, h: _in_vectors(x.values[j], t, h)
+        return lambda x, j, following, t, h: _in_order(x, j, following, t, h)
+    return lambda x, j, following, t, h: _in_vectors(x.values[j], x.values[following], t, h)
 
 
 @helper
-def _in_order(x, j, t, h):
+def _in_order(x, j, following, t, h):
+    prefetch_row(x, following)
     slope, square, mean = 0.0, 0.0, 0.0
     first, end = places(x, j)
     for p in range(first, end):
@@ -86,13 +91,28 @@ def _in_order(x, j, t, h):
 
 
 @helper
-def _in_vectors(values, t, h):
-    slope, square, mean = splat(0.0), splat(0.0), splat(0.0)
-    for i in range(0, len(t), F64_PER_VECTOR):
+def _in_vectors(values, following, t, h):
+    zero = splat(0.0)
+    slope, square, mean = zero, zero, zero
+    slope2, square2, mean2 = zero, zero, zero
+    # Two vectors, which need not wait for each other.
+    whole = len(t) // _AT_ONCE * _AT_ONCE
+    for i in range(0, whole, _AT_ONCE):
+        j = i + F64_PER_VECTOR
+        prefetch_element(following, i)
+        value, value2 = load_as(values, i, 0, zero), load_as(values, j, 0, zero)
+        bent, bent2 = value * load_as(h, i, 0, zero), value2 * load_as(h, j, 0, zero)
+        slope, slope2 = (
+            fused(bent, load_as(t, i, 0, zero), slope),
+            fused(bent2, load_as(t, j, 0, zero), slope2),
+        )
+        square, square2 = fused(value, bent, square), fused(value2, bent2, square2)
+        mean, mean2 = mean + bent, mean2 + bent2
+    for i in range(whole, len(t), F64_PER_VECTOR):
         value = load(values, i, 0.0)
         bent = value * load(h, i, 0.0)
         slope, square, mean = fused(bent, load(t, i, 0.0), slope), fused(value, bent, square), mean + bent
-    return sum_of_lanes(slope), sum_of_lanes(square), sum_of_lanes(mean)
+    return sum_of_lanes(slope + slope2), sum_of_lanes(square + square2), sum_of_lanes(mean + mean2)
 
 
 @kernel

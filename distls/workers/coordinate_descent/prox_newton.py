@@ -52,7 +52,7 @@ _BETWEEN, _PRODUCT = 5, 0.5
 _FLOOR = 1e-8
 # Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of the passes over a number of it; of
 # a non-zero in a cycle, and of a dense value; cycles that take as long as what steps on a Gram do beside it.
-_PAIR, _DENSE_PAIR, _PASSED, _TOUCHED, _DENSE_TOUCHED, _STEPPED = 0.8, 0.02, 10.0, 3.5, 1.5, 6.0
+_PAIR, _DENSE_PAIR, _PASSED, _TOUCHED, _DENSE_TOUCHED, _STEPPED = 0.8, 0.02, 10.0, 3.5, 0.4, 6.0
 # Rows for each column, from which a Gram is summed where the gap is to fall to no less than this part: the error of
 # such a model is about the root of 1/20. What may be left where such steps come to an end, or one of all rows is made.
 _SAMPLE, _LOOSE, _ENOUGH = 20, 1e-3, 0.75
@@ -110,9 +110,9 @@ class ProxNewton:
         """Do steps of one cycle each, until the gap is at most `target`, or another way would be sooner."""
         columns, value, moves, spent = self._columns, judged.value, [], [0.0]
         # A cycle's largest move falls as the gap does: how the two stood where the gap was judged last.
-        by, known = math.inf, True
+        by, known, some = math.inf, True, np.ones(len(columns.w), bool)
         for number in range(1, _CYCLES + 1):
-            found = self._cycle(value, number)
+            found = self._cycle(value, number, some)
             if found is None:
                 break
             value, known = found[0], False
@@ -121,6 +121,7 @@ class ProxNewton:
             if len(moves) == 1 or by * moves[-1] <= target:
                 judged, known = columns.judge(value), True
                 by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
+                some = columns.near(judged.gradient)
                 if judged.gap <= target:
                     break
             # As near as rounding allows.
@@ -158,8 +159,11 @@ class ProxNewton:
             pairs = self._pairs
         return _STEPPED + (0.5 * _PAIR * pairs + _PASSED * m * m) / (_TOUCHED * size)
 
-    def _cycle(self, before: float, number: int) -> tuple[float, float] | None:
-        """Do a step by one cycle, in random order; return the objective and its move, None where it would not fall."""
+    def _cycle(self, before: float, number: int, some: NDArray[np.bool_]) -> tuple[float, float] | None:
+        """Do a step by one cycle over some columns, in random order; return the objective and its move.
+
+        None where it would not fall.
+        """
         columns, task, step, h = self._columns, self._columns.task, self._columns.step, self._h
         largest = h.max(initial=0.0)
         if not largest > 0.0:
@@ -171,6 +175,7 @@ class ProxNewton:
         first = -float(columns.slopes.sum()) / total
         scaled += first
         penalty, order = kernel_argument(penalty_named(task.penalty)), task.order(number, len(old))
+        order = order[some[order]]
         with task.ledger.in_kernels():
             x, w = columns.x, columns.w
             given = w, scaled.ravel(), h.ravel(), total, penalty, step.alpha, step.rho, self._curvatures

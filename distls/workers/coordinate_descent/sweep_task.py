@@ -328,7 +328,7 @@ class ActiveSweeps(ColumnTask):
     def result(self) -> LaneSweeps:
         """Sweep the columns."""
         state, meta, n_lanes = self.scores.state, open_ref(self.data).meta, self.item.index
-        found = [read_active(state, self.round, lane, meta) for lane in range(n_lanes)]
+        found = [each for lane in range(n_lanes) for each in read_active(state, self.round, lane, meta)]
         columns = np.concatenate([each.columns for each in found])
         # In float64, whatever the type of the weights: many passes add up.
         w = self.shared.dense(meta.n_features)[columns].astype(np.float64)

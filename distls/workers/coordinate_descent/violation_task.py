@@ -21,7 +21,7 @@ from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, conjugate_mean
 from distls.workers.coordinate_descent.row_scores_task import RowScores, with_rows
 from distls.workers.coordinate_descent.sweep_task import Shard, given_weights, transposed
-from distls.workers.coordinate_descent.working_columns import products_of
+from distls.workers.coordinate_descent.working_columns import products_of, ranks_of, sizes_of
 from distls.workers.coordinate_descent.working_set_kernels import add_products
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream_columns
@@ -31,25 +31,11 @@ from distls.workers.runtime.buffers import job_memory
 
 Array = NDArray[np.float64]
 
-# Columns are worked on that would violate the conditions at this part of alpha: they are about to.
-_NEAR = 0.97
-
-
-def ranks_of(penalty: str, gradient: Array, step: Step) -> Array:
-    """Return how much columns without weights, of that gradient, violate the conditions or are about to; else 0."""
-    return _sizes_of(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho))
-
 
 def moves_of(penalty: str, w: Array, gradient: Array, step: Step) -> Array:
     """Return how far rows of weights are from the optimality conditions: the excess over alpha of those of zero."""
     # A step of size one: of a zero block it is the excess over alpha, as in Eq. 9 of the paper.
-    return _sizes_of(prox_rows(penalty, w - gradient, step.alpha, step.rho) - w)
-
-
-def _sizes_of(rows: Array) -> Array:
-    if rows.shape[1] == 1:
-        return np.abs(rows[:, 0])
-    return np.asarray(np.sqrt(np.square(rows).sum(axis=1)))
+    return sizes_of(prox_rows(penalty, w - gradient, step.alpha, step.rho) - w)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from distls.storage.rows import DenseRows, Rows, n_rows_of
 from distls.workers.coordinate_descent.active_columns import Active
 from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives, in_threads
+from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import (
     DualFactor,
     bound_of,
@@ -21,13 +22,15 @@ from distls.workers.coordinate_descent.working_set_kernels import add_products, 
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.targets import slice_rows
-from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
+from distls.workers.penalties.penalty_registry import penalty_named, penalty_value, prox_rows
 
 Array = NDArray[np.float64]
 
 _SQUARES = 2**20  # values that are squared at a time
 # Parts of a product that threads share, and the values of each at least.
 _PARTS, _LEAST_VALUES = 8, 2**18
+# Columns are worked on that would violate the conditions at this part of alpha: they are about to.
+_NEAR = 0.97
 
 
 @dataclass
@@ -65,6 +68,18 @@ def products_of(x: Rows, slopes: Array, *, alone: bool = False) -> Array:
 
     in_threads(of_part, list(pairwise([0, *cuts.tolist(), len(out)])))
     return out
+
+
+def ranks_of(penalty: str, gradient: Array, step: Step) -> Array:
+    """Return how much columns without weights, of that gradient, violate the conditions or are about to; else 0."""
+    return sizes_of(prox_rows(penalty, -gradient, _NEAR * step.alpha, step.rho))
+
+
+def sizes_of(rows: Array) -> Array:
+    """Return the norms of rows (m, k)."""
+    if rows.shape[1] == 1:
+        return np.abs(rows[:, 0])
+    return np.asarray(np.sqrt(np.square(rows).sum(axis=1)))
 
 
 def squares_of(x: Rows, h: NDArray[np.float32], width: int) -> Array:
@@ -130,6 +145,11 @@ class WorkingColumns:
         # Dual points are not monotone, and every bound stays one.
         self._bound = max(self._bound, bound)
         return Judged(value, gradient, rest, value - self._bound)
+
+    def near(self, gradient: Array) -> NDArray[np.bool_]:
+        """Return which columns have weights, or are about to have some."""
+        ranks = ranks_of(self.task.penalty, gradient, self.step)
+        return np.asarray(self.w.any(axis=1) | (ranks > 0.0))
 
     def change_scores(self, change: Array, shift: Array) -> Array:
         """Return the changes of the scores of all rows by those of the weights and of the intercept."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import concatenate_rows
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.rows import DenseRows, concatenate_rows
 from distls.workers.coordinate_descent.active_columns import WORKING, Active, read_active
 from distls.workers.coordinate_descent.all_rows import RowSums, read_all_scores, store_all
 from distls.workers.coordinate_descent.extrapolated_sweeps import sweep_until
@@ -26,6 +27,7 @@ from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import slice_rows
 from distls.workers.rounds.block_stream import open_columns_of, open_ref
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.runtime.buffers import borrowed_buffers, take
 from distls.workers.runtime.process import single_threaded_blas
 
 
@@ -55,11 +57,19 @@ class WorkingSetTask(ColumnTask):
         """Descend, store the scores of all rows at the new weights, and return these."""
         state, version, meta = self.scores.state, self.scores.version, open_ref(self.data).meta
         found = [
-            read_active(state, version, lane, meta, WORKING, alone=self.scores.alone)
+            active
             for lane in range(self.item.index)
+            for active in read_active(state, version, lane, meta, WORKING, alone=self.scores.alone)
         ]
-        held = _in_order(found, open_columns_of(self.data).first)
-        del found  # copied
+        # borrowed, as new memory for every descent would take as long as a few cycles
+        with borrowed_buffers("working") as buffers:
+            held = _in_order(found, open_columns_of(self.data).first, buffers)
+            del found  # copied
+            return self._descended(held)
+
+    def _descended(self, held: Active) -> Descended:
+        """Descend on columns, and store the scores."""
+        version, meta = self.scores.version, open_ref(self.data).meta
         w = self.shared.dense(meta.n_features)[held.columns].astype(np.float64)
         with single_threaded_blas():
             self._descend(WorkingColumns(self, held, w))
@@ -107,8 +117,11 @@ class WorkingSetTask(ColumnTask):
         return left
 
 
-def _in_order(found: list[Active], first: NDArray[np.int64]) -> Active:
-    """Return the columns of all lanes in the order of their numbers; `first` are the first columns of shards."""
+def _in_order(found: list[Active], first: NDArray[np.int64], buffers: BufferPool) -> Active:
+    """Return the columns of all lanes in the order of their numbers; `first` are the first columns of shards.
+
+    Dense ones are in one of the buffers.
+    """
     # A lane has some shards, so its columns are runs of whole shards' columns.
     runs = []
     for columns, x in found:
@@ -117,4 +130,9 @@ def _in_order(found: list[Active], first: NDArray[np.int64]) -> Active:
     runs.sort(key=lambda run: int(run.columns[0]))
     if not runs:
         return found[0]
-    return Active(np.concatenate([run.columns for run in runs]), concatenate_rows([run.x for run in runs]))
+    columns, blocks = np.concatenate([run.columns for run in runs]), [run.x for run in runs]
+    dense = [x.values for x in blocks if isinstance(x, DenseRows)]
+    if not dense:
+        return Active(columns, concatenate_rows(blocks))
+    whole = take(buffers, "columns", (len(columns), dense[0].shape[1]), dense[0].dtype)
+    return Active(columns, DenseRows(np.concatenate(dense, out=whole)))

@@ -17,6 +17,7 @@ from distls.solvers.events import Callback
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
 from distls.testing.solvers import StopAfter, interrupted
+from distls.training import fitting
 from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
@@ -161,6 +162,21 @@ def test_a_path_is_planned_as_one(dataset):
     lines = plan_lines(replace(path, seconds_per_pass=0.5))
     assert "passes             200 at most for each of 4 fits" in lines
     assert lines[-1].endswith(", 400.0 s for all passes, certificates apart")
+
+
+def test_a_path_without_a_run_needs_room_for_its_models_alone(dataset, monkeypatch):
+    """Checkpoints and numbers of rows are those of one fit at a time: few bytes are in memory, not on a disk."""
+    asked, place = [], fitting.temporary_place
+
+    def noted(prefix, n_bytes, **given):
+        asked.append(n_bytes)
+        return place(prefix, n_bytes, **given)
+
+    monkeypatch.setattr(fitting, "temporary_place", noted)
+    model = fit("bcd", dataset, params={"alpha": 1e-2}, passes=1).model
+    fit("bcd", dataset, params={"alpha": "path", "alphas": "1e-1:1e-2:1e-3"}, passes=1)
+    one, path = asked
+    assert 0 < path - one <= 3 * 8 * model.weights.size
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def _forget():
 def test_columns_are_those_that_were_stored(tmp_path):
     store_active(str(tmp_path), 1, 0, [columns_of(1, 2), columns_of(5)])
     for _ in range(2):  # from memory, then from the files
-        found = read_active(str(tmp_path), 1, 0, Meta)
+        (found,) = read_active(str(tmp_path), 1, 0, Meta)
         assert found.columns.tolist() == [1, 2, 5]
         np.testing.assert_array_equal(found.x.values, columns_of(1, 2, 5).x.values)
 
@@ -37,13 +37,15 @@ def test_later_columns_of_another_process_replace_those_in_memory(tmp_path):
     kept = dict(job_memory)
     store_active(str(tmp_path), 1, 0, [columns_of(3, 4)])
     job_memory.update(kept)
-    assert read_active(str(tmp_path), 1, 0, Meta).columns.tolist() == [3, 4]
+    (found,) = read_active(str(tmp_path), 1, 0, Meta)
+    assert found.columns.tolist() == [3, 4]
 
 
 def test_one_process_keeps_them_in_memory_alone(tmp_path):
     store_active(str(tmp_path), 1, 0, [columns_of(1, 2), columns_of(5)], alone=True)
     assert not any(tmp_path.iterdir())
-    assert read_active(str(tmp_path), 1, 0, Meta, alone=True).columns.tolist() == [1, 2, 5]
+    found = read_active(str(tmp_path), 1, 0, Meta, alone=True)
+    assert [each.columns.tolist() for each in found] == [[1, 2], [5]]
     # given once, and to its own round
     with pytest.raises(StateLostError):
         read_active(str(tmp_path), 1, 0, Meta, alone=True)

@@ -26,6 +26,7 @@ from distls.workers.coordinate_descent import (
 )
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
+from distls.workers.coordinate_descent.working_set_task import WorkingSetTask
 from distls.workers.runtime.buffers import job_memory
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -207,6 +208,24 @@ def test_rounds_do_not_depend_on_the_tolerance(small):
     few, many = ([record["details"] for record in rounds[rtol]] for rtol in rounds)
     assert 1 < len(few) < len(many)
     assert few == many[: len(few)]
+
+
+@pytest.mark.fast_cases("csr")
+def test_a_strength_of_a_path_is_solved_as_far_as_is_asked(small, monkeypatch):
+    """It begins near its optimum; a descent further than the tolerance would take as long as all else."""
+    last, descend = {}, WorkingSetTask._descend
+    for rtol in (1e-3, 1e-10):
+
+        def noted(self, columns, rtol=rtol):
+            last[rtol] = self.target
+            descend(self, columns)
+
+        monkeypatch.setattr(WorkingSetTask, "_descend", noted)
+        result = fit("bcd", small, params={"alpha": "path", "alphas": "1e-2:8e-3:6e-3"}, rtol=rtol)
+        assert all(child["status"] == "CONVERGED" for child in result.record["children"])
+        assert result.record["certificate"]["relative"] <= rtol
+        last[rtol] /= result.record["objective"]
+    assert last[1e-10] < 1e-5 < 5e-4 < last[1e-3] < 1e-3
 
 
 @pytest.mark.fast_cases("csr")
