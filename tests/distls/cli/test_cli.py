@@ -91,7 +91,6 @@ REFUSED = [
     (1, ("report", "{0}/none"), "{0}/none: no such run"),
     (1, ("evaluate", "{0}/none", "{0}/test"), "{0}/none: no such run or model"),
     (1, ("evaluate", "{0}/train", "{0}/test"), "{0}/train: a data set, not a model (no bundle.json)"),
-    (1, ("predict", "{0}/test", "{0}/run"), "{0}/run: a run, not a data set (no zarr.json)"),
     (1, ("evaluate", "{0}/run", "{0}/none"), "{0}/none: no such file or data set"),
     (1, ("evaluate", "{0}/run", "{0}/bare"), "{0}/bare has no labels, {0}/run predicts classes"),
     (1, ("evaluate", "{0}/run", "{0}/wide"), "{0}/wide has 60 features, {0}/run 40; ingest it with --like the training "
@@ -121,6 +120,7 @@ REFUSED = [
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
      "idf, l2norm, scale, standardize, auto, none"),
+    (1, ("predict", "{0}/test", "{0}/run"), "{0}/run: a run, not a data set (no zarr.json)"),
 ]  # fmt: skip
 
 
