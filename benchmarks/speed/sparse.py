@@ -87,7 +87,9 @@ def skglm_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     ProxNewton(max_iter=1).solve(columns[:, :9], signs, Logistic(), L1(alpha))  # kernels are compiled
     for tolerance in (1e-3, 1e-5, 1e-7):
         solver = ProxNewton(tol=tolerance * alpha / 1e-3, fit_intercept=False, max_iter=100)
-        seconds, found = timed(lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0])
+        (seconds, _), found = timed(
+            lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0]
+        )
         yield f"skglm, tolerance {tolerance:g} alpha / 1e-3", seconds, found
 
 
@@ -98,7 +100,7 @@ def celer_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     columns, signs = x.tocsc(), np.where(y == 1, 1.0, -1.0)
     for tolerance in (1e-4, 1e-7):
         model = LogisticRegression(C=1.0 / (alpha * len(y)), tol=tolerance)
-        seconds, _ = timed(lambda model=model: model.fit(columns, signs))
+        (seconds, _), _ = timed(lambda model=model: model.fit(columns, signs))
         yield f"celer, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
 
 
@@ -111,7 +113,7 @@ def liblinear_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
             l1_ratio=1.0, solver="liblinear", C=1.0 / (alpha * len(y)), tol=tolerance, fit_intercept=False,
             max_iter=10_000,
         )  # fmt: skip
-        seconds, _ = timed(lambda model=model: model.fit(x, y))
+        (seconds, _), _ = timed(lambda model=model: model.fit(x, y))
         yield f"LIBLINEAR -s 6, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
 
 
@@ -142,7 +144,7 @@ def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> 
             loss=name, penalty="l1/l2", multiclass=True, C=1.0 / len(y), alpha=alpha, max_iter=iterations, tol=1e-9,
             random_state=0,
         )  # fmt: skip
-        seconds, _ = timed(lambda model=model: model.fit(x, y))
+        (seconds, _), _ = timed(lambda model=model: model.fit(x, y))
         yield f"lightning, {iterations} iterations", seconds, model.coef_.T
 
 

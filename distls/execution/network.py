@@ -23,6 +23,8 @@ SLICED, SLICES = 2**22, 4
 FEW, FEW_HERE = 4, 8
 # Large, and huge, results that one further task merges (docs/decisions/0040-merges-among-workers.md).
 LARGE_FAN, HUGE_FAN = 8, 2
+# While so many are left, a task costs the scheduler more than a further merge in each costs the links.
+_MANY, _MANY_FAN = 256, 4
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def traffic_of(
             merges += sum(len(some) > 1 for some in level)
             steps += max(many - counts[joined(some)] for many, some in zip(given, level, strict=True))
             # What a merge is given stays, for a repetition; it merges copies, one a level of the tree and one more.
-            held = max(held, max(given) + fan.bit_length())
+            held = max(held, max(given) + _fan_of_level(fan, sum(map(len, level))).bit_length())
     small = shared_bytes <= SMALL
     # The worker that holds the value does not fetch it.
     busy = min(workers, len(groups))
@@ -101,15 +103,20 @@ def fan_of(result_bytes: int) -> int:
     return LARGE_FAN if result_bytes <= _HUGE else HUGE_FAN
 
 
+def _fan_of_level(fan: int, left: int) -> int:
+    return max(fan, _MANY_FAN) if left >= _MANY else fan
+
+
 def merge_levels(groups: Sequence[Group], fan: int, n_items: int) -> Iterator[list[list[Group]]]:
     """Yield, level by level, which neighbouring groups' results one task merges, until one is left.
 
-    It merges those of two groups, and of as many more as have `fan` results in all.
+    It merges those of two groups, and of as many more as have `fan` results in all, or 4 while many are left.
     """
     while len(groups) > 1:
         level: list[list[Group]] = [[]]
+        most = _fan_of_level(fan, len(groups))
         for group in groups:
-            if len(level[-1]) > 1 and sum(count_nodes(each, n_items) for each in [*level[-1], group]) > fan:
+            if len(level[-1]) > 1 and sum(count_nodes(each, n_items) for each in [*level[-1], group]) > most:
                 level.append([])
             level[-1].append(group)
         yield level

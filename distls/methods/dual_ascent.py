@@ -16,6 +16,7 @@ from distls.methods.parameters import (
     integer,
     lanes,
     number,
+    one_of,
     strengths,
 )
 from distls.methods.requirements import loss_with
@@ -44,6 +45,13 @@ DUAL_ASCENT_METHODS = (
                 "from the duals of the one before",
             ),
             PRUNE,
+            Parameter(
+                "start",
+                None,
+                one_of("sgd", "zero"),
+                "sgd: one pass of stochastic gradients first, whose slopes are the first duals; default: sgd with 32 "
+                "lanes or more, more than 1,000 features, a smooth loss and l2, else zero",
+            ),
             fit_intercept("fit an intercept, unpenalised unless intercept_scaling is given"),
             INTERCEPT_SCALING,
             CLASS_WEIGHT,
@@ -86,7 +94,7 @@ DUAL_ASCENT_METHODS = (
         alpha_by_rows=("class", "multilabel", "continuous"),
         keeps_rows=True,
         path=True,
-        version=3,  # sums as they are written
+        version=4,  # a pass of `sgd` before many lanes of wide rows
     ),
     Method(
         name="ovr-sdca",

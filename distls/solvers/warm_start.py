@@ -1,18 +1,27 @@
-"""The model that a fit starts from."""
+"""What a fit starts from: a model, or an averaged pass of stochastic gradients (Agarwal et al. 2014)."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
 from distls.facts import counted
+from distls.methods.method import Params
+from distls.methods.method_registry import method_named
 from distls.problem import Problem
+from distls.solvers.solver import RoundReport, Solver, State, solver_factory
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
+from distls.workers.prediction.predictor import LinearPredictor
+
+_WIDE = 1000  # features from which a pass of stochastic gradients saves more reads than it costs
 
 
 def in_form(model: LinearModel, n_outputs: int) -> LinearModel:
@@ -89,3 +98,33 @@ def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
     best = penalty_named(problem.penalty).best_constants(weights.astype(np.float64), problem.l1_ratio)
     middle = weights.mean(axis=1) if best is None else best.astype(weights.dtype)
     return np.asarray(weights - middle[:, None])
+
+
+def is_wide(problem: Problem) -> bool:
+    """Return whether a pass of stochastic gradients saves reads: from dense weights l1 takes steps to find zeros."""
+    return problem.shape[0] > _WIDE and not problem.l1_ratio
+
+
+def sgd_for(problem: Problem, params: Params, memory: MemoryBudget) -> Solver[State]:
+    """Return the `sgd` with whose pass a fit begins; made with its solver, whose plan may fail too."""
+    method = method_named("sgd")
+    problem = problem.with_squares(problem.alpha * (1.0 - problem.l1_ratio))
+    # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
+    strength = {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}  # of a path none is known yet
+    own = method.resolve(
+        {"fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
+         "class_weight": params["class_weight"], **strength}
+    )  # fmt: skip
+    # Not as a parameter: the binary form of a loss is one of a problem alone.
+    own["loss"] = problem.loss
+    return solver_factory(method)(problem, own, memory=memory)
+
+
+def sgd_pass(sgd: Solver[State], executor: Executor) -> tuple[LinearPredictor, float, RoundReport]:
+    """Do a pass of `sgd`; return its model, its passes and the last round's report."""
+    state, report = sgd.step(sgd.init(), executor)
+    while state.passes < 1.0:
+        state, report = sgd.step(state, executor)
+    # Nothing is proven of it, and nothing has to be read for that.
+    report.gap_estimate = report.objective_estimate = report.running_loss
+    return sgd.weights(state).predictor, state.passes, report

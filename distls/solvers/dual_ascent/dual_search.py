@@ -92,6 +92,7 @@ class DualSearch:
             return None
         try:
             given = {"penalty": problem.penalty, "alpha": problem.alpha, "dtype": problem.dtype.name}
+            given["start"] = "zero"  # it goes on from the fit's own weights
             params = {**method.resolve(given), "loss": problem.loss}
             state = str(self._folder)
             solver = Sdca(problem, params, slots=self._slots, memory=self._memory, state=state)

@@ -23,9 +23,9 @@ from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.sdca_state import DualStarter, KeptDuals, SdcaState, lost_duals
-from distls.solvers.solver import Fitted, RoundReport, Solver
+from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
-from distls.solvers.warm_start import check_initial
+from distls.solvers.warm_start import check_initial, is_wide, sgd_for, sgd_pass
 from distls.storage.errors import DistlsError, StateLostError
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
@@ -48,6 +48,9 @@ _T = Totals()
 # More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021). With a partition for
 # each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.
 _DEFAULT_LANES = 2
+# Lanes of which a pass of `sgd` saves more passes than it costs, with the read that makes duals of its slopes; those of
+# a kink are few, and far from what they become (docs/decisions/0044).
+_MANY_LANES = 32
 _DEFAULT_ROUNDS = 2  # a pass, of several lanes
 # Decoded MiB that one of many lanes visits between additions: additions undo what lanes cost (docs/decisions/0044), and
 # one, of some hundredths of a second, stays the smaller part of a round.
@@ -77,6 +80,9 @@ class Sdca(Solver[SdcaState]):
         own = lanes_of(problem.parallelism, len(dataset) - 1, _DEFAULT_LANES)
         n_lanes = lane_count(params["lanes"] or own, len(dataset), problem.parallelism)
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
+        many = n_lanes >= _MANY_LANES and is_wide(problem) and self._form.form.smooth
+        starts = self._initial is None and (params["start"] or ("sgd" if many else "zero")) == "sgd"
+        self._sgd = sgd_for(problem, params, self._memory) if starts else None
         self._groups = self._group_count()
         asked = params["rounds"] or (self._default_rounds() if n_lanes > 1 else 1)
         # of each partition's rows: no more than the largest partition of any group has
@@ -88,6 +94,12 @@ class Sdca(Solver[SdcaState]):
         self.plan = self._plan(self._memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._kept = KeptDuals(self._folder)
+
+    def prepare(self, executor: Executor) -> None:
+        """See `Solver.prepare`; the start has kernels of its own."""
+        super().prepare(executor)
+        if self._sgd is not None:
+            self._sgd.prepare(executor)
 
     def _held(self) -> float:
         """Return the decoded bytes of a lane."""
@@ -153,8 +165,10 @@ class Sdca(Solver[SdcaState]):
         )
 
     def step(self, state: SdcaState, executor: Executor) -> tuple[SdcaState, RoundReport]:
-        """Do one round; where duals have been lost, make them anew first."""
+        """Do one round, or the pass of `sgd` before the first; where duals have been lost, make them anew first."""
         self._kept.sweep(state)
+        if self._sgd is not None and not state.round:
+            return self._begun(state, self._sgd, executor)
         if self._initial is not None and not state.round:
             state = self._starter(executor).started(state, self._initial, self.params["init"])
         try:
@@ -165,6 +179,19 @@ class Sdca(Solver[SdcaState]):
             result = self._ascend(state, executor)
         following, share = self._advanced(state, result)
         return following, self._report(result, following, share)
+
+    def _begun(
+        self, state: SdcaState, sgd: Solver[State], executor: Executor
+    ) -> tuple[SdcaState, RoundReport]:
+        """Do a pass of `sgd`; the slopes at its weights are the duals to start from, by one more read."""
+        found, passes, report = sgd_pass(sgd, executor)
+        if np.isfinite(found.coefficients).all() and np.isfinite(found.intercept).all():
+            state = self._starter(executor).started_at(state, found)
+        return replace(state, round=1, passes=passes + 1.0), report
+
+    def _pass(self, state: SdcaState) -> int:
+        """Return the number of the pass that the next round belongs to."""
+        return max(state.round - (self._sgd is not None), 0) // self._rounds
 
     def _starter(self, executor: Executor) -> DualStarter:
         return DualStarter(self.problem, self._form, self.data, self.point, executor)
@@ -201,7 +228,7 @@ class Sdca(Solver[SdcaState]):
         if self.params["shuffle"]:
             # Drawn from the seed and the number of the pass, not from a running generator: a resumed fit
             # deals the same lanes.
-            rng(self.problem.seed, Purpose.ORDER, state.round // self._rounds).shuffle(order)
+            rng(self.problem.seed, Purpose.ORDER, self._pass(state)).shuffle(order)
         chosen = order[n * group // self._groups : n * (group + 1) // self._groups]
         # Dealt one by one after shuffling, so that rows of every two partitions meet in some lane in some pass.
         dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
@@ -212,7 +239,7 @@ class Sdca(Solver[SdcaState]):
         # by how much lanes magnify their own changes
         sigma_prime = float(np.clip(SAFETY * state.ratios.max(), 1.0, live))
         # two numbers that say which rows share a part of the pass
-        mixing = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds).integers(2**30, size=2)
+        mixing = rng(self.problem.seed, Purpose.ROWS, self._pass(state)).integers(2**30, size=2)
         step = sigma_prime / (form.alpha * self.problem.dataset.meta.n_rows)
         return AscentTask(
             data=self.data,

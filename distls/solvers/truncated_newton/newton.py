@@ -24,15 +24,14 @@ from numpy.typing import NDArray
 from distls.dual_problem import DualProblem, balance_of
 from distls.execution.executor import Executor
 from distls.methods.method import Params
-from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of, solver_factory
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, predictor_of
 from distls.solvers.status import Record, Status
 from distls.solvers.truncated_newton.newton_state import GRADIENT, PRODUCT, SEARCH, START, NewtonState
 from distls.solvers.truncated_newton.orthants import Orthants
 from distls.solvers.truncated_newton.preconditioner import ROUNDING, Preconditioner
-from distls.solvers.warm_start import check_initial
+from distls.solvers.warm_start import check_initial, is_wide, sgd_for, sgd_pass
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -44,7 +43,6 @@ Array = NDArray[np.float64]
 
 # Of dense rows of so few columns the Hessian's blocks are a better preconditioner than its diagonal.
 _MOST_BLOCK_COLUMNS = 256
-_WIDE = 1000  # features from which a pass of stochastic gradients saves more reads than it costs
 _ARMIJO, _SHORTEST = 1e-4, 2.0**-20
 _SHORTER = 0.5 ** np.arange(1, 8)  # of the last share that was tried: the shares of a search
 _FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
@@ -77,26 +75,9 @@ class Newton(Solver[NewtonState]):
         )
         self.plan, self.lanes = self._reader.plan, self._reader.lanes
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
-        # from dense weights it would take steps to find those that are zero
-        wide = problem.shape[0] > _WIDE and not self._form.l1
-        start = params["start"] or ("sgd" if wide else "zero")
-        self._starter = self._sgd() if start == "sgd" and self._initial is None else None
-
-    def _sgd(self) -> Solver[State]:
-        """Return what makes the weights to start from; made with the solver, whose plan may fail too."""
-        method, problem = method_named("sgd"), self.problem
-        problem = problem.with_squares(problem.alpha * (1.0 - self._form.l1))
-        # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
-        strength = (
-            {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}
-        )  # of a path none is known yet
-        params = method.resolve(
-            {"fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
-             "class_weight": self.params["class_weight"], **strength}
-        )  # fmt: skip
-        # Not as a parameter: the binary form of a loss is one of a problem alone.
-        params["loss"] = problem.loss
-        return solver_factory(method)(problem, params, memory=self._memory)
+        start = params["start"] or ("sgd" if is_wide(problem) else "zero")
+        starts = start == "sgd" and self._initial is None
+        self._starter = sgd_for(problem, params, self._memory) if starts else None
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""
@@ -199,19 +180,14 @@ class Newton(Solver[NewtonState]):
         return "gradient", Points(state.candidate, first), self._judged
 
     def _begun(
-        self, following: NewtonState, starter: Solver[Any], executor: Executor
+        self, following: NewtonState, starter: Solver[State], executor: Executor
     ) -> tuple[NewtonState, RoundReport]:
         """Do a pass of averaged stochastic gradients (Agarwal et al. 2014); its model is tried against zero weights."""
-        state, report = starter.step(starter.init(), executor)
-        while state.passes < 1.0:
-            state, report = starter.step(state, executor)
-        # Nothing is proven of it, and nothing has to be read for that.
-        report.gap_estimate = report.objective_estimate = report.running_loss
-        found = starter.weights(state).predictor
+        found, passes, report = sgd_pass(starter, executor)
         theta = self._rounded(self._theta_of(found.coefficients, found.intercept))
         if not np.isfinite(theta).all():
             theta = np.zeros_like(theta)
-        return replace(following, stage=GRADIENT, candidate=theta, passes=state.passes), report
+        return replace(following, stage=GRADIENT, candidate=theta, passes=passes), report
 
     def _judged(self, state: NewtonState, sums: NewtonSum) -> NewtonState:
         """Take or shorten the step that led to the candidate; a step taken begins the next."""

@@ -39,11 +39,22 @@ def test_results_of_neighbours_are_counted_as_the_tree_merges_them(n_items):
 def test_a_merge_is_given_what_the_plan_says(fan):
     for slots, n_items in product((9, 16, 21, 50, 200, 300), (10, 50, 51, 64, 74, 100, 127, 200, 511, 777)):
         groups = group_items(n_items, ["there"] * slots)
-        given = [sum(count_nodes(each, n_items) for each in some)
-                 for level in merge_levels(groups, fan, n_items) for some in level]  # fmt: skip
+        levels = list(merge_levels(groups, fan, n_items))
+        held = [
+            sum(count_nodes(each, n_items) for each in some)
+            + (4 if sum(map(len, level)) >= 256 and fan == HUGE_FAN else fan).bit_length()
+            for level in levels for some in level
+        ]  # fmt: skip
         size = network._HUGE + (1 if fan == HUGE_FAN else 0)
-        held = traffic_of(0, size, lanes=n_items, workers=slots, threads=1).held
-        assert max(given) + fan.bit_length() == held
+        assert max(held) == traffic_of(0, size, lanes=n_items, workers=slots, threads=1).held
+
+
+def test_tasks_merge_four_huge_results_while_many_are_left():
+    """A thousand tasks would be followed by 999 of two: seven levels of two follow one of 250 that merge four."""
+    size = network._HUGE + 1
+    found = traffic_of(0, size, lanes=1000, workers=1000, threads=1)
+    assert (found.merges, found.returned) == (250 + 249, size)
+    assert traffic_of(0, size, lanes=255, workers=255, threads=1).merges == 254
 
 
 def test_what_a_worker_is_given_to_merge_stays_as_it_is():

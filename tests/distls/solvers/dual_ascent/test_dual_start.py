@@ -1,8 +1,14 @@
-"""How near the optimum a fit is that starts from the duals of another alpha."""
+"""Starts of dual ascent: the duals of another alpha, and the slopes at the weights of a pass of `sgd`."""
 
+import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.training.fitting import fit
+from distls.solvers.status import Status
+from distls.testing.solvers import StopAfter, interrupted
+from distls.training.callbacks import History
+from distls.training.fitting import fit, resume
+
+MANY = {"alpha": 1e-2, "lanes": 16, "start": "sgd"}
 
 
 def test_the_duals_of_a_larger_alpha_are_scaled(tmp_path):
@@ -15,3 +21,51 @@ def test_the_duals_of_a_larger_alpha_are_scaled(tmp_path):
         return record["certificate"]["relative"]
 
     assert 10 * gap(init=str(tmp_path / "larger")) <= gap()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Rows in more partitions than `MANY` lanes."""
+    return write_dataset(
+        tmp_path_factory.mktemp("many") / "d", *labelled_rows(1200, 100, 2), partition_rows=50
+    )
+
+
+def test_many_lanes_start_at_the_slopes_of_a_pass_of_sgd(many):
+    """That is two reads, after which lanes go on from weights near the optimum."""
+    found = {}
+    for start in ("sgd", "zero"):
+        history = History()
+        params = {**MANY, "start": start}
+        result = fit("sdca", many, params=params, passes=12, rtol=1e-3, eval_every=1, callbacks=[history])
+        found[start] = result, [each["passes"] for each in history.records]
+    (made, passes), (plain, _) = found["sgd"], found["zero"]
+    assert passes[:2] == pytest.approx([2.0, 2.5], abs=0.05)
+    assert made.status == Status.CONVERGED
+    assert made.passes < plain.passes
+    gap = made.record["certificate"]["value"]
+    assert made.record["objective"] - gap <= plain.record["objective"]
+
+
+def test_a_fit_from_sgd_resumes_to_the_same_bits(many, tmp_path):
+    whole = fit("sdca", many, params=MANY, passes=4).model.sha256
+    for rounds in (1, 2):
+        run = tmp_path / f"after-{rounds}"
+        with interrupted():
+            fit("sdca", many, run, params=MANY, passes=4, callbacks=[StopAfter(rounds)])
+        assert resume(run).model.sha256 == whole
+    with_workers = fit("sdca", many, params=MANY, passes=4, executor="dask", workers=2)
+    assert with_workers.model.sha256 == whole
+
+
+@pytest.mark.parametrize(
+    ("width", "lanes", "loss", "begins"),
+    [(1200, 32, "log", 2.0), (1200, 31, "log", 0.5), (1000, 32, "log", 0.5), (1200, 32, "hinge", 0.5)],
+    ids=str,
+)
+def test_wide_rows_in_many_lanes_start_so_by_default(tmp_path, width, lanes, loss, begins):
+    data = write_dataset(tmp_path / "d", *labelled_rows(660, width, 2), partition_rows=20)
+    history = History()
+    params = {"alpha": 1e-3, "lanes": lanes, "loss": loss}
+    fit("sdca", data, params=params, passes=3, eval_every=0, callbacks=[history])
+    assert history.records[0]["passes"] == pytest.approx(begins, abs=0.1)
