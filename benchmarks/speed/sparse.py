@@ -125,7 +125,7 @@ def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     first = largest_alpha(x, y, *PARTS["binary"])
     for strengths, tolerance in ((1, 1e-5), (1, 1e-7), (10, 1e-7)):
         path = np.geomspace(first, alpha, strengths) if strengths > 1 else np.array([alpha])
-        seconds, found = timed(
+        (seconds, _), found = timed(
             lambda path=path, tolerance=tolerance: adelie.grpnet(
                 columns, adelie.glm.binomial((y == 1) * 1.0), lmda_path=path, tol=tolerance, intercept=False,
                 early_exit=False, progress_bar=False, n_threads=2,
