@@ -110,4 +110,5 @@ class Bar:
 
     def on_end(self, status: Any, state: Any) -> None:
         """Show how the fit ended: unless it was interrupted nothing is left to do, however far the limit was."""
-        self._show(self._said, status != "INTERRUPTED", 1, f"{self._last or self._said}, {status}")
+        done = status not in ("INTERRUPTED", "RUNNING")
+        self._show(self._said, done, 1, f"{self._last or self._said}, {status}")

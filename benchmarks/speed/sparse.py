@@ -133,7 +133,11 @@ def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
         )  # fmt: skip
         # it gives up where it finds no end
         if found.betas.shape[0]:
-            yield f"adelie, {strengths} strengths, tolerance {tolerance:g}", seconds, found.betas.toarray()[-1]
+            yield (
+                f"adelie, {strengths} strengths, tolerance {tolerance:g}",
+                seconds,
+                found.betas.toarray()[-1],
+            )
 
 
 def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> Fits:

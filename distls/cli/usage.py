@@ -11,14 +11,14 @@ _SAID = {
     "--passes": "epoch epochs iter iterations",
     "--separator": "delimiter sep",
     "--target continuous": "regression",
-    "--test FILE, or --split of `distls ingest`": "test-size validation-split",
+    "--test FILE": "test-size validation-split",
     "--workers or --threads-per-worker": "j jobs",
     "-p eta0=X, of methods with steps to choose": "learning-rate lr step-size",
-    "-p folds=N": "cv",
+    "-p alpha=path and -p folds=N": "cv",
     _LAST: "o out output output-dir",
-    "evaluate": "eval score test",
     "--help": "help",
 }
+_COMMANDS = {"eval": "evaluate", "score": "evaluate", "test": "evaluate", "help": "--help"}
 _MEANT = {word: here for here, words in _SAID.items() for word in words.split()}
 
 
@@ -29,8 +29,8 @@ def meant(error: click.UsageError) -> click.UsageError:
     if isinstance(error, click.NoSuchOption):
         remedy = _option_for(error.option_name, known)
         said = f"No such option '{error.option_name}'; {remedy}" if remedy else said
-    elif said.startswith("No such command") and (word := said.split("'")[1]) in _MEANT:
-        said = f"No such command '{word}'; it is distls {_MEANT[word]}"
+    elif said.startswith("No such command") and (word := said.split("'")[1]) in _COMMANDS:
+        said = f"No such command '{word}'; it is distls {_COMMANDS[word]}"
     elif isinstance(error, click.BadParameter) and error.param in known:
         if isinstance(error, click.MissingParameter) and error.param.nargs < 0:
             # the last words go to the arguments behind it, so that another one may be what is missing

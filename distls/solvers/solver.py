@@ -75,8 +75,7 @@ def known_gap(problem: Problem, objective: float, gap: float, kind: str = "duali
     rounding = float(np.finfo(problem.dtype).eps) * abs(objective)
     return {
         "objective": objective,
-        # no loss is negative
-        "certificate": {"kind": kind, "value": min(gap, objective)},
+        "certificate": {"kind": kind, "value": min(gap, objective - loss_named(problem.loss).floor)},
         "eval_bytes_read": 0,
         "certificate_rounding": rounding,
     }

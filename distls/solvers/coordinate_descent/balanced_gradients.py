@@ -29,7 +29,12 @@ def has_balance(problem: Problem) -> bool:
 
 
 def balanced_bound(
-    problem: Problem, dual: DualFactor, loss: float, gradient: Array, class_rows: Array
+    problem: Problem,
+    dual: DualFactor,
+    loss: float,
+    gradient: Array,
+    class_rows: Array,
+    intercept: Array,
 ) -> float | None:
     """Return the bound of the optimum at balanced gradients; None where they are too far from it.
 
@@ -44,6 +49,8 @@ def balanced_bound(
         Of the mean loss, in the intercept first.
     class_rows : array of shape (1 + n_features, n_classes)
         The mean over all rows of (1, x), of each class's rows alone.
+    intercept : array of shape (k,)
+        Where they were read.
     """
     form, slope, shares = loss_named(problem.loss), gradient[0], class_rows[0]
     least = shares if len(shares) == len(slope) else np.full(len(slope), shares.min())
@@ -78,4 +85,6 @@ def balanced_bound(
     read = bound_of(problem.loss, loss, dual._replace(factor=factor, conjugated=0.0), None)
     other = DualFactor(factor, 0.0, float(shares @ slopes @ b))
     zero = bound_of(problem.loss, float(shares @ values), other, None)
-    return (1.0 - part) * read + part * zero - conjugated - intercept_slack(rest, b)
+    return (
+        (1.0 - part) * read + part * zero - conjugated - intercept_slack(rest, np.concatenate([b, intercept]))
+    )

@@ -284,8 +284,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
     def _descend(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport] | None:
         """Do a round by working sets, None where columns do not fit; what it keeps is made anew where it is lost."""
         fresh, self._has_begun = not self._has_begun, True
-        # One round is to do where a path has begun near the optimum; others do not depend on the tolerance. Features
-        # are selected by `tau`.
+        # One round is to do where a fit begins at another model, as those of a path do, and it leads no further than is
+        # asked for. Others do not depend on the tolerance. Features are selected by `tau`.
         near = self._initial is not None and self.params["debias"] is None
         enough = self.enough if near else no_gap
         try:

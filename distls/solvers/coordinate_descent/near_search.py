@@ -90,6 +90,11 @@ class NearSearch:
         read = sum(int(sizes.max(initial=0)) for sizes in (shards.decoded_bytes, shards.stored_bytes))
         return rows + read + working_set_bytes(problem, shards, self._active_mib)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of columns that a process keeps after a search, for the next one."""
+        return active_column_bytes(self._problem, self._shards, self._active_mib) // 2
+
     def nearer(
         self,
         weights: NDArray[Any],

@@ -112,6 +112,7 @@ class Proximal(Solver[ProximalState]):
         columns = max(self.points * k, k + COLUMNS * self._constant)
         work = PointTask.work_bytes(dataset, self.problem.dtype, columns)
         ranking = threshold_bytes(k) if self.problem.ranks else 0
+        search = self._search
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
@@ -120,8 +121,8 @@ class Proximal(Solver[ProximalState]):
                 one + of_classes,
                 # all rows of weights where only some were sent
                 max(
-                    work + ranking + self.points * one,
-                    0 if self._search is None else self._search.work_bytes,
+                    work + ranking + self.points * one + (0 if search is None else search.kept_bytes),
+                    0 if search is None else search.work_bytes,
                 ),
             ),
             # the state before and after, and what a step is made from
@@ -246,7 +247,7 @@ class Proximal(Solver[ProximalState]):
         loss, masses = float(moments.losses[-1] / moments.weight_sum), moments.masses / moments.weight_sum
         dual = DualFactor(1.0, 0.0, float(np.vdot(gradient, point)), float(masses[0]), float(masses[1]))
         if self._first:
-            return balanced_bound(problem, dual, loss, gradient, state.class_rows) or 0.0
+            return balanced_bound(problem, dual, loss, gradient, state.class_rows, point[0]) or 0.0
         factor, conjugated = penalty_named(problem.penalty).conjugate(
             -gradient, problem.alpha, problem.l1_ratio
         )

@@ -92,7 +92,9 @@ class WorkingSetRound:
         item = Lane(0, tuple(needed.tolist()))
         scored: Scored = self._reduced(self._task(ScoresOfColumns, state), [item], sent(state))
         self._ledger = self._ledger.merge(scored.ledger)
-        return self._judged(state, scored.rows)[0]
+        begun = self._judged(state, scored.rows)[0]
+        # What a round before has decided stays: that it has brought something is no longer seen.
+        return state if state.size else begun
 
     def _descended(self, state: BcdState) -> Descended:
         """Descend on the columns that were stored."""

@@ -229,9 +229,10 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         iterate = state.iterates[0]
         if not len(state.gram) or not iterate.running or not np.isfinite(iterate.best.value):
             return iterate.best.theta
-        # The candidate's bound would take another read, which the next round makes; without momentum it is published as
-        # the algorithm has it.
-        if self._accelerated and iterate.accepted > 0 and self._bound(state) is not None:
+        # Where a tolerance is to be met: the candidate's bound would take another read, which the next round makes.
+        # Without momentum it is published as the algorithm has it.
+        judged = self.enough(iterate.best.value) > 0.0
+        if judged and self._accelerated and iterate.accepted > 0 and self._bound(state) is not None:
             return iterate.best.theta
         # L is at its bound, so the candidate's objective is below the model's without another read.
         if iterate.lipschitz >= iterate.safe and iterate.bound <= iterate.best.value:

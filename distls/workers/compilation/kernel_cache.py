@@ -162,10 +162,15 @@ class KernelCache(CacheOfKernel):
         found = self._loaded(sig, target_context, mend=False)
         if found is None:
             COMPILATION.begin()
-            if self._lock is None:
-                self._lock = _lock(self._lock_path)
-            # Once more with the lock: another process may have stored it meanwhile.
-            found = self._loaded(sig, target_context, mend=True)
+            try:
+                if self._lock is None:
+                    self._lock = _lock(self._lock_path)
+                # Once more with the lock: another process may have stored it meanwhile.
+                found = self._loaded(sig, target_context, mend=True)
+            except BaseException:  # an interrupt while it waits, among others
+                self._unlock()
+                COMPILATION.end()
+                raise
             if found is not None:
                 self._unlock()
                 COMPILATION.end()

@@ -102,6 +102,7 @@ class ProxNewton:
             return True
         if self._by_cycles:
             judged = self._run_cycles(first, target)
+            self._curvatures = None  # sweeps may move columns that cycles have left out
             if judged.gap <= target and not columns.task.data.one_row:
                 return True
         return self._fits_gram and self._run_gram(first, judged, target)

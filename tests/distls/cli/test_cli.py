@@ -192,6 +192,7 @@ def test_wrong_usage(arguments, text):
         ("evaluate m --out t.csv", "No such option '--out'."),
         ("export m f", "Missing option '--to'. Choose from: onnx, sklearn, liblinear, vw, npz, csv, weights"),
         ("test m t.csv", "No such command 'test'; it is distls evaluate"),
+        ("lr m t.csv", "No such command 'lr'."),
     ],
 )
 def test_wrong_usage_is_answered_with_what_is_meant(words, said):

@@ -16,6 +16,7 @@ from numba import types
 from numba.extending import overload
 
 from distls.workers.compilation import kernel_cache
+from distls.workers.compilation.compile_clock import compile_seconds
 from distls.workers.compilation.entry_files import EntryFiles
 from distls.workers.compilation.kernel_cache import cache_folder
 
@@ -90,6 +91,22 @@ def test_a_lock_that_is_never_let_go_delays_and_no_more(tmp_path, monkeypatch):
     again = kernel_cache._lock(str(tmp_path / "kernel.lock"))
     assert again is not None
     os.close(again)
+
+
+def test_an_interrupt_while_another_process_compiles_leaves_the_collector_on(tmp_path, monkeypatch):
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernel_cache, "_lock", interrupt)
+    compiled = numba.njit(lambda x: x + 1)
+    compiled._cache = kernel_cache.KernelCache(compiled.py_func, str(tmp_path))
+    before = compile_seconds()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(1)
+    assert gc.isenabled()
+    # and its clock stands
+    once = compile_seconds()
+    assert compile_seconds() == once > before
 
 
 def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from dataclasses import fields, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.errors import DistlsError
 from distls.training.fitting import fit
 from distls.workers.compilation import jit
+from distls.workers.compilation.compile_clock import COMPILATION
 from distls.workers.rounds.ledger import Ledger
 
 
@@ -39,6 +41,25 @@ def test_what_compiles_in_kernels_is_no_time_in_kernels(tmp_path, monkeypatch):
     with again.in_kernels():
         compiled(1)
     assert again.compile_seconds == 0.0
+
+
+def test_what_another_thread_compiles_is_counted_while_it_goes_on():
+    begun, ended = threading.Event(), threading.Event()
+
+    def compiles():
+        COMPILATION.begin()
+        begun.set()
+        ended.wait()
+        COMPILATION.end()
+
+    ledger, other = Ledger(), threading.Thread(target=compiles)
+    other.start()
+    begun.wait()
+    with ledger.in_kernels():
+        ended.set()
+        other.join()
+    assert ledger.compile_seconds > 0.0
+    assert ledger.kernel_seconds >= 0.0
 
 
 def test_merging_forgets_no_field():

@@ -270,10 +270,28 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     stepped, _ = records_of(dataset, 1e-6, **params)
     few = len(cycles)
     cycles.clear()
-    monkeypatch.setattr(ProxNewton, "_leapt", lambda self, value, spent: value)
+    monkeypatch.setattr(ProxNewton, "_leapt", lambda self, value: (value, 0))
     alone, _ = records_of(dataset, 1e-6, **params)
     assert 2 * few < len(cycles)
     assert stepped.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_what_found_no_memory_is_left_out_after_a_resume_too(tmp_path, stop):
+    """That a round has brought something is not seen again when its weights are judged once more."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3000, 900)).astype(np.float32)
+    y = x[:, :200] @ rng.standard_normal(200) + 5.0 * rng.standard_normal(3000) > 0.0
+    dataset = write_dataset(tmp_path / "train", x, y.astype(np.int32), shard_size=100_000)
+    given = {
+        "params": {"loss": "log", "penalty": "l1", "alpha": 1e-2, "active_mib": 2},
+        "rtol": 1e-3,
+        "passes": 6,
+    }
+    whole = fit("bcd", dataset, tmp_path / "whole", **given)
+    with interrupted():
+        fit("bcd", dataset, tmp_path / "run", callbacks=[StopAfter(stop)], **given)
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
 
 
 @pytest.mark.fast_cases("2")

@@ -14,6 +14,7 @@ from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import FormatError, ParameterError
+from distls.training.callbacks import History
 from distls.training.fitting import fit
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Link
@@ -77,6 +78,20 @@ def test_classes_end_at_the_optimum(tmp_path, link):
     ).record["certificate"]
     assert certificate["kind"] == "strong_convexity"
     assert 0.0 <= certificate["value"] < 1e-9
+
+
+def test_a_loss_below_zero_is_no_bound_of_itself(tmp_path):
+    rng = np.random.default_rng(0)
+    x = 3.0 * rng.standard_normal((200, 5))
+    dataset = write_dataset(tmp_path / "d", x, (x @ rng.standard_normal(5) > 0.0).astype(np.int32))
+    given = {"params": {"link": "cauchit", "alpha": 1e-3, "fit_intercept": False}}
+    best = fit("gls", dataset, passes=600, tol=1e-13, **given).record["objective"]
+    history = History()
+    fit("gls", dataset, passes=20, tol=1e-8, eval_every=1, callbacks=[history], **given)
+    above = [each["objective"] - best for each in history.records]
+    bounds = [each["certificate"]["value"] for each in history.records]
+    assert best < 0.0
+    assert all(bound >= gap - 1e-9 for bound, gap in zip(bounds, above, strict=True))
 
 
 @pytest.mark.fast_cases("probit")
