@@ -125,7 +125,9 @@ def shell(changed: dict[str, str], *words: object) -> Spent:
     """Return the seconds of a process of Python, with changes of the environment."""
     environment = {**os.environ, "DISTLS_COMPILING_NOTICE": "0", **changed}
     command = [sys.executable, *map(str, words)]
-    return timed(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))
+    return timed(
+        lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL), command=True
+    )
 
 
 def run_timed(changed: dict[str, str], *words: object) -> Spent:
@@ -133,23 +135,28 @@ def run_timed(changed: dict[str, str], *words: object) -> Spent:
     return shell(changed, "-m", "distls", *words)
 
 
-def timed(call: Callable[[], object]) -> Spent:
-    """Return the seconds of a call."""
-    busy, began = _cpu_seconds(), time.perf_counter()
+def timed(call: Callable[[], object], *, command: bool = False) -> Spent:
+    """Return the seconds of a call; of a `command` with those of all processes that it has left."""
+    cpu_seconds = _with_orphans if command else _cpu_seconds
+    busy, began = cpu_seconds(), time.perf_counter()
     call()
-    return Spent(time.perf_counter() - began, _cpu_seconds() - busy)
+    return Spent(time.perf_counter() - began, cpu_seconds() - busy)
 
 
 _ADOPTS = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 
 
-def _cpu_seconds() -> float:
+def _with_orphans() -> float:
     # What orphans took, as the workers of a command that has ended are, counts once somebody has waited for them.
     ctypes.CDLL(None).prctl(_ADOPTS, 1)
     deadline = time.monotonic() + 5.0
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] or time.monotonic() < deadline:
             time.sleep(0.002)
+    return _cpu_seconds()
+
+
+def _cpu_seconds() -> float:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

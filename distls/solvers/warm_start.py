@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.facts import counted
+from distls.memory_plan import Plan
 from distls.methods.method import Params
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport, Solver, State, solver_factory
 from distls.storage.dataset.feature_names import unpack_names
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty_registry import penalty_named
@@ -117,7 +118,23 @@ def sgd_for(problem: Problem, params: Params, memory: MemoryBudget) -> Solver[St
     )  # fmt: skip
     # Not as a parameter: the binary form of a loss is one of a problem alone.
     own["loss"] = problem.loss
-    return solver_factory(method)(problem, own, memory=memory)
+    try:
+        return solver_factory(method)(problem, own, memory=memory)
+    except MemoryPlanError as error:
+        raise MemoryPlanError(f"{error}; start=zero begins without its pass of sgd") from None
+
+
+def covering(plan: Plan, start: Solver[State] | None) -> Plan:
+    """Return the plan of a fit with what its start needs, which comes before it, where that is more."""
+    if start is None:
+        return plan
+    most = max(plan, start.plan, key=lambda each: each.worker_bytes)
+    return replace(
+        plan,
+        worker_bytes=most.worker_bytes,
+        worker_parts=most.worker_parts,
+        driver_bytes=max(plan.driver_bytes, start.plan.driver_bytes),
+    )
 
 
 def sgd_pass(sgd: Solver[State], executor: Executor) -> tuple[LinearPredictor, float, RoundReport]:

@@ -89,7 +89,7 @@ def _whole(sent: Any) -> Iterator[Any]:
 
 
 class Large(list[Any]):
-    """Results of a task so large that workers merge them, `fan` such at a time; by its type the driver knows."""
+    """Results of a task so large that workers merge them, `fan` or more at a time; by its type the driver knows."""
 
     fan = LARGE_FAN
 

@@ -25,7 +25,7 @@ from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.sdca_state import DualStarter, KeptDuals, SdcaState, lost_duals
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
-from distls.solvers.warm_start import check_initial, is_wide, sgd_for, sgd_pass
+from distls.solvers.warm_start import check_initial, covering, is_wide, sgd_for, sgd_pass
 from distls.storage.errors import DistlsError, StateLostError
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
@@ -91,7 +91,7 @@ class Sdca(Solver[SdcaState]):
         self._rounds = self._groups * self._slices
         asked = params["active_sweeps"]
         self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if asked is None else asked
-        self.plan = self._plan(self._memory)
+        self.plan = covering(self._plan(self._memory), self._sgd)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._kept = KeptDuals(self._folder)
 
@@ -186,8 +186,8 @@ class Sdca(Solver[SdcaState]):
         """Do a pass of `sgd`; the slopes at its weights are the duals to start from, by one more read."""
         found, passes, report = sgd_pass(sgd, executor)
         if np.isfinite(found.coefficients).all() and np.isfinite(found.intercept).all():
-            state = self._starter(executor).started_at(state, found)
-        return replace(state, round=1, passes=passes + 1.0), report
+            state, passes = self._starter(executor).started_at(state, found), passes + 1.0
+        return replace(state, round=1, passes=passes), report
 
     def _pass(self, state: SdcaState) -> int:
         """Return the number of the pass that the next round belongs to."""

@@ -31,7 +31,7 @@ from distls.solvers.status import Record, Status
 from distls.solvers.truncated_newton.newton_state import GRADIENT, PRODUCT, SEARCH, START, NewtonState
 from distls.solvers.truncated_newton.orthants import Orthants
 from distls.solvers.truncated_newton.preconditioner import ROUNDING, Preconditioner
-from distls.solvers.warm_start import check_initial, is_wide, sgd_for, sgd_pass
+from distls.solvers.warm_start import check_initial, covering, is_wide, sgd_for, sgd_pass
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -78,6 +78,7 @@ class Newton(Solver[NewtonState]):
         start = params["start"] or ("sgd" if is_wide(problem) else "zero")
         starts = start == "sgd" and self._initial is None
         self._starter = sgd_for(problem, params, self._memory) if starts else None
+        self.plan = covering(self.plan, self._starter)
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""

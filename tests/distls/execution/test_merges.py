@@ -50,7 +50,7 @@ def test_a_merge_is_given_what_the_plan_says(fan):
 
 
 def test_tasks_merge_four_huge_results_while_many_are_left():
-    """A thousand tasks would be followed by 999 of two: seven levels of two follow one of 250 that merge four."""
+    """A thousand tasks would be followed by 999 of two: eight levels of two follow one of 250 that merge four."""
     size = network._HUGE + 1
     found = traffic_of(0, size, lanes=1000, workers=1000, threads=1)
     assert (found.merges, found.returned) == (250 + 249, size)

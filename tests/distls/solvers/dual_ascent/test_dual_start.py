@@ -3,7 +3,10 @@
 import pytest
 from helpers import labelled_rows, write_dataset
 
+from distls.execution import ClusterOptions
+from distls.planning.fit_plan import plan_fit
 from distls.solvers.status import Status
+from distls.storage.errors import MemoryPlanError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
@@ -69,3 +72,21 @@ def test_wide_rows_in_many_lanes_start_so_by_default(tmp_path, width, lanes, los
     params = {"alpha": 1e-3, "lanes": lanes, "loss": loss}
     fit("sdca", data, params=params, passes=3, eval_every=0, callbacks=[history])
     assert history.records[0]["passes"] == pytest.approx(begins, abs=0.1)
+
+
+def test_the_plan_covers_the_start(tmp_path):
+    """A pass of `sgd` comes before what a fit holds itself; where it has no room, the refusal says what has."""
+    data = write_dataset(tmp_path / "d", *labelled_rows(400, 3000, 40), partition_rows=10)
+
+    def planned(limit=2**31, **params):
+        cluster = ClusterOptions("dask", 2, 4, limit)
+        return plan_fit(
+            "sdca", data.path, {"alpha": 1e-2, **params}, cluster=cluster, parallelism=16, probe=False
+        )
+
+    own, plain = planned(start="sgd"), planned(start="zero")
+    assert own.worker_bytes > plain.worker_bytes
+    assert own.driver_bytes > plain.driver_bytes
+    between = (own.worker_bytes + plain.worker_bytes) // 2
+    with pytest.raises(MemoryPlanError, match=r"; start=zero begins without its pass of sgd$"):
+        planned(between, start="sgd")
