@@ -7,9 +7,11 @@ It is the calibrated loss of the identity link (Eq. 2 of least squares revisited
 from typing import Any
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinarySquared, share_of_score, unit_curvature
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import (
@@ -160,28 +162,42 @@ def _wanted(y, i, r):
 
 @overload(_wanted, inline="always")
 def _wanted_overload(y, i, r):
+    if isinstance(y, types.BaseTuple):
+        return lambda y, i, r: _of_set(y, i, r)
     return (lambda y, i, r: 1.0 if y[i] == r else 0.0) if y.ndim == 1 else lambda y, i, r: y[i, r]
 
 
+@helper
+def _of_set(y, i, r):
+    for p in range(y.indptr[i], y.indptr[i + 1]):
+        if y.indices[p] == r:
+            return 1.0
+    return 0.0
+
+
 @add_score_gradient_of(Squared)
+@add_score_gradient_of(Squared, sets=True)
 def _add_gradient(loss, z, i, y, factor, g, own, scratch):
     for r in range(z.shape[1]):
         g[r] += factor * (np.float64(z[i, r]) - _wanted(y, i, r))
 
 
 @add_score_curvature_of(Squared)
+@add_score_curvature_of(Squared, sets=True)
 def _add_curvature(loss, z, i, y, factor, h, own, scratch):
     for r in range(z.shape[1]):
         h[r] += factor
 
 
 @add_score_hessian_of(Squared)
+@add_score_hessian_of(Squared, sets=True)
 def _add_hessian(loss, z, i, y, factor, hessian, scratch):
     for r in range(z.shape[1]):
         hessian[r, r] += factor
 
 
 @score_change_of(Squared)
+@score_change_of(Squared, sets=True)
 def _change(loss, z, i, y, x, d, scratch):
     total = 0.0
     for r in range(z.shape[1]):
@@ -194,6 +210,7 @@ def _change(loss, z, i, y, x, d, scratch):
 
 
 @row_loss_of(Squared)
+@row_loss_of(Squared, sets=True)
 def _row_loss(loss, z, y, i, scratch):
     total = 0.0
     for r in range(len(z)):

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from contract import SolverContract
 from sklearn import linear_model
+from target_helpers import write_targets
 
 from distls import add_columns, fit, ingest
 
@@ -88,3 +89,21 @@ def test_a_path_of_the_lasso_begins_at_zero(tmp_path):
     assert len(children) == 4
     assert not first.model.weights.any()
     assert first.model.intercept[0] == pytest.approx(y[:, 0].mean(), rel=1e-9)
+
+
+@pytest.mark.fast_cases("own0")
+@pytest.mark.parametrize("own", [{}, {"algorithm": "sweeps"}, {"algorithm": "row-blocks"}])
+def test_sets_of_labels_are_their_indicators(tmp_path, own):
+    x, y = rows(200)
+    sets = y > np.median(y, axis=0)
+    given = {
+        "params": {"loss": "squared", "penalty": "l1l2", "alpha": 0.02, "dtype": "float64", **own},
+        "rtol": 1e-9,
+    }
+    found = []
+    for target in ("multilabel", "continuous"):
+        data = write_targets(tmp_path / target, x, sets if target == "multilabel" else sets * 1.0, target)
+        found.append(fit("bcd", add_columns(data.path, executor="serial").path, passes=500, **given))
+    assert {str(each.status) for each in found} == {"CONVERGED"}
+    np.testing.assert_allclose(found[0].model.weights, found[1].model.weights, atol=1e-7)
+    assert found[0].record["objective"] == pytest.approx(found[1].record["objective"], rel=1e-8)
