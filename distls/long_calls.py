@@ -16,10 +16,10 @@ from distls.storage.errors import ParameterError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_DOCUMENTED = """    workers, threads : int, optional
-        Start so many processes on this machine for this call, of so many threads each.
-    memory_limit : int or str, optional
-        Memory of each of them, such as "600MiB".
+_DOCUMENTED = """workers, threads : int, optional
+    Start so many processes on this machine for this call, of so many threads each.
+memory_limit : int or str, optional
+    Memory of each of them, such as "600MiB".
 """
 
 
@@ -70,9 +70,8 @@ def long_call(function: F) -> F:
     plain = [each for each in shown if each not in rest]
     made: Any = called
     made.__signature__ = signature.replace(parameters=[*plain, *own, *rest])
-    made.__doc__ = re.sub(
-        r"(?m)^(?=    executor\b.* :|    executor, )", _DOCUMENTED, made.__doc__ or "", count=1
-    )
+    text = inspect.cleandoc(made.__doc__ or "")  # as Python 3.13 has it
+    made.__doc__ = re.sub(r"(?m)^(?=executor\b.* :|executor, )", _DOCUMENTED, text, count=1)
     return cast("F", made)
 
 

@@ -197,7 +197,7 @@ class Option(NamedTuple):
         """Return it as a parameter of a docstring."""
         choices = "{" + ", ".join(f'"{choice}"' for choice in self.choices) + "}"
         named = "path or Dataset" if self.kind is Path else choices if self.choices else self.kind.__name__
-        text = textwrap.indent(textwrap.fill(self.help.replace("--", ""), 102), 8 * " ")
+        text = textwrap.indent(textwrap.fill(self.help.replace("--", ""), 102), 4 * " ")
         return f"{self.name} : {named}{'' if self.default is not None else ', optional'}\n{text}"
 
 
@@ -245,8 +245,9 @@ def takes_request(names: Iterable[str] = Options.__annotations__) -> Callable[[F
         *own, rest = signature.parameters.values()
         others = [] if "Options" in str(rest.annotation) else [rest]
         function.__signature__ = signature.replace(parameters=[*own, *asked, *others])  # type: ignore[attr-defined]
-        text = "\n    ".join(option.documented() for option in options)
-        function.__doc__ = (function.__doc__ or "").replace("%(request)s", text)
+        text = "\n".join(option.documented() for option in options)
+        # without the indentation of the source, as Python 3.13 has it
+        function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("%(request)s", text)
         return function
 
     return shown

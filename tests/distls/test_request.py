@@ -69,7 +69,7 @@ def test_keywords_have_their_names_defaults_and_texts(function, names):
     for name in names:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters[name].default == BY_NAME[name].default
-        assert f"    {name} : " in (function.__doc__ or "")
+        assert f"\n{name} : " in (function.__doc__ or "")
     assert "%(" not in (function.__doc__ or "")
 
 

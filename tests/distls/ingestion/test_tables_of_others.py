@@ -372,6 +372,17 @@ def test_a_json_array_is_named(tmp_path, name):
         ingest(tmp_path / name, tmp_path / "d")
 
 
+def test_nan_of_json_is_a_missing_label(tmp_path):
+    """Python's writers have it for what a frame lacks; it is no class."""
+    rows = [{"a": k + 0.5, "y": np.nan if k % 4 else "ab"[k % 8 == 0]} for k in range(24)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "NaN" in (tmp_path / "a.jsonl").read_text()
+    assert ingest(tmp_path / "a.jsonl", tmp_path / "d", label_column="y", drop="unknown").rows == 6
+    assert open_dataset(tmp_path / "d").meta.classes == ["a", "b"]
+    with pytest.raises(BadInputError, match=r'a\.jsonl:2: column "y": the row has no label'):
+        ingest(tmp_path / "a.jsonl", tmp_path / "e", label_column="y")
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", ""])
 def test_a_set_that_is_missing_has_no_members(tmp_path, name):
     frame = pd.DataFrame({"s": ["a|b", "b|c", None, "a|c"] * 10, "y": [0, 1] * 20})
@@ -380,7 +391,7 @@ def test_a_set_that_is_missing_has_no_members(tmp_path, name):
     frame.to_parquet(tmp_path / "a.parquet")
     x, names, _ = columns_of(tmp_path / name if name else frame, tmp_path / "d", kind="s=set:|")
     assert (names, x[2]) == (["s=a", "s=b", "s=c"], [0, 0, 0])
-    lists = frame.assign(s=[None if value is None else value.split("|") for value in frame["s"]])
+    lists = frame.assign(s=[value.split("|") if isinstance(value, str) else None for value in frame["s"]])
     assert columns_of(lists, tmp_path / "e", like=tmp_path / "d", label_column=None)[0] == x
 
 

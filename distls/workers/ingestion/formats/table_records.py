@@ -152,6 +152,8 @@ def json_record(raw: bytes) -> dict[str, Any] | Refused:
         return Refused(f"{quoted(raw)}: not a JSON object")
     if not isinstance(record, dict):
         return Refused(f"{quoted(raw)}: not a JSON object")
+    if b"NaN" in raw:  # as programs write what frames lack
+        record = {name: None if value != value else value for name, value in record.items()}
     try:
         check_fields(record, raw.removeprefix(BYTE_ORDER_MARK))
     except Refused as refused:
