@@ -197,7 +197,8 @@ _SETTING_CELLS = (
 def _settings_table(record: RunRecord) -> Markup:
     shown = record.settings[:_SETTINGS]
     names = _varied(record.settings)
-    cells = [cell for cell in _SETTING_CELLS if any(line.get(cell[1]) is not None for line in shown)]
+    # not named `cell`, as the function is: Python 3.12.1 takes one for the other
+    cells = [each for each in _SETTING_CELLS if any(line.get(each[1]) is not None for line in shown)]
     rows = [
         [
             *((_number(line["params"].get(name)), _value(line["params"].get(name))) for name in names),
