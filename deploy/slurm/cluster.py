@@ -36,7 +36,7 @@ def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
             where = {"executor": executor, "memory": executor.budget()}
             if (Path(run) / "config.json").exists():
                 return distls.resume(run, **where)
-            return distls.fit("mcid", dataset, run, **where)
+            return distls.fit(dataset, run, **where)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run a distls command on the tasks of a SLURM job: srun python fit.py fit mcid DATASET RUN [OPTION...]."""
+"""Run a distls command on the tasks of a SLURM job: srun python fit.py fit DATASET RUN [OPTION...]."""
 
 import os
 import signal

@@ -17,7 +17,7 @@ def train(tmp_path_factory):
 def serial(train):
     """Return the hash of the weights that the examples' fit has in one process."""
     run = train.parent / "serial"
-    printed("fit", "mcid", train, run, "--executor", "serial", "--quiet")
+    printed("fit", train, run, "--executor", "serial", "--quiet")
     return sha256_of(run)
 
 

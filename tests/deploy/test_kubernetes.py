@@ -216,5 +216,5 @@ def test_a_job_trains_the_same_weights_and_resumes(shared, serial, encrypted):
     assert first.returncode == 0, first.stderr
     assert sha256_of(shared / "run") == serial
     # of a run that has ended nothing is left to do
-    assert (again.returncode, again.stdout.partition(" ")[0]) == (0, "MAX_PASSES:"), again.stderr
+    assert (again.returncode, again.stdout.partition(" ")[0]) == (0, "CONVERGED:"), again.stderr
     assert sha256_of(shared / "run") == serial
