@@ -68,5 +68,5 @@ def test_workers_print_no_warnings(large_targets, tmp_path):
     )
     assert (ended.returncode, ended.stderr.splitlines()) == (
         1,
-        [f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data"],
+        [f"distls: {run}: the weights are no longer finite; try a larger alpha, or scale the data"],
     )

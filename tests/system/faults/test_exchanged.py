@@ -13,7 +13,8 @@ METHODS = {
     "sdca": ("sdca", {"alpha": 0.01, "lanes": 2}, {"passes": 9}),
     "classes": ("ovr-sdca", {"alpha": 0.01, "class_block": 1}, {}),
     "sweeps": ("bcd", {"alpha": 0.01, "algorithm": "sweeps"}, {"passes": 9}),
-    "working sets": ("bcd", {"alpha": 0.003, "tau": 1e-9}, {"passes": 9}),
+    # one process keeps a working set in its memory alone
+    "working sets": ("bcd", {"alpha": 0.003, "tau": 1e-9}, {"passes": 9, "executor": None, "workers": 2}),
     "cls": ("cls", {"rounds": 6}, {}),
     "stagewise": ("stagewise", {"stages": 4, "block_size": 5}, {}),
 }
@@ -29,7 +30,7 @@ def halves(name, folder):
         y = (x @ np.random.default_rng(twin + 1).normal(size=(20, k))).argmax(axis=1)
         y[:k] = np.arange(k)
         distls.ingest(x, data, y=y, partition_size=2000, columns=True, executor="serial")
-        given = {"params": params, "executor": "serial", **limits}
+        given = {"executor": "serial", "params": params, **limits}
         stop = {"callbacks": [StopAfter(2)], "checkpoint_seconds": 0}
         with interrupted():
             distls.fit(method, data, folder / run, **given, **stop)
