@@ -1,6 +1,11 @@
-"""The active columns of block coordinate descent, those with non-zero weights, in memory and in RUN/state."""
+"""The active columns of block coordinate descent, those with non-zero weights, in memory and in RUN/state.
+
+In memory too: what is known of products of all columns with the slopes of the rows.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +14,17 @@ from numpy.typing import NDArray
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below, are_offsets
 from distls.storage.errors import StateLostError
-from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of, take_rows
 from distls.storage.temporary.row_state import IN_MEMORY, RowState
+from distls.workers.coordinate_descent.working_set_kernels import lengths_of
+from distls.workers.losses.targets import slice_rows
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.runtime.buffers import job_memory
 
 # Folders in RUN/state: of columns with weights, and of those of a working set.
 ACTIVE, WORKING = "active", "working"
+
+Array = NDArray[np.float64]
 
 
 class Active(NamedTuple):
@@ -22,6 +32,13 @@ class Active(NamedTuple):
 
     columns: NDArray[np.int64]
     x: Rows
+    places: NDArray[np.int64] | None = None  # of the columns in x, if it has others too
+
+    def part(self, first: int, end: int) -> "Active":
+        """Return some of the columns, with no others beside them."""
+        if self.places is None:
+            return Active(self.columns[first:end], slice_rows(self.x, slice(first, end)))
+        return Active(self.columns[first:end], take_rows(self.x, self.places[first:end]))
 
 
 def bytes_of(x: Rows) -> int:
@@ -42,6 +59,7 @@ def store_active(
         # as they are: who reads them puts them together with those of other lanes
         job_memory[name] = state, round_, list(found)
         return
+    found = [each if each.places is None else each.part(0, len(each.columns)) for each in found]
     columns = np.concatenate([each.columns for each in found])
     x = found[0].x if len(found) == 1 else concatenate_rows([each.x for each in found])
     # The process that reads them may be this one.
@@ -83,3 +101,111 @@ def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:
     typed = x.indptr.dtype == np.int64 and x.indices.dtype in (np.uint16, np.uint32)
     fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
     return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
+
+
+# Of dense columns of one output, the slopes before the newest whose products are kept.
+EARLIER = 3
+_NEVER = 1e300  # a bound of what is not known
+
+
+class _OfShard(NamedTuple):
+    """Products of a shard's columns with each of the slopes, (slopes, columns, k), and whether they are unknown."""
+
+    found: Array
+    unknown: Array  # (slopes, columns): 1 or 0
+
+
+class Held(NamedTuple):
+    """All columns of a shard that have weights, violate the conditions or nearly do, at least at one strength."""
+
+    own: Active
+    alpha: float
+    turn: int  # of the slopes, see `KnownProducts`
+
+
+@dataclass
+class KnownProducts:
+    """Products of columns with the newest slopes of all rows, and with those of some reads before.
+
+    The slopes are about a combination of earlier ones, and so are the products, but for the length of the column times
+    that of what is left: those that cannot reach alpha need not be computed (docs/decisions/0037).
+    """
+
+    data: DatasetRef
+    slopes: list[Array]  # (n_rows, k) each
+    newest: int = 0  # which of them
+    turn: int = 0  # how many slopes there were before it
+    shards: dict[int, _OfShard] = field(default_factory=dict)
+    lengths: dict[int, Array] = field(default_factory=dict)  # of columns, (columns,), rounded upwards
+    factors: Array = field(
+        default_factory=lambda: np.empty((0, 1))
+    )  # of combinations, (combinations, slopes)
+    rests: Array = field(default_factory=lambda: np.empty(0))  # the lengths of what they leave
+    # of each shard, all columns that matter at some strength; the newest strength, and the one before it
+    held: dict[int, Held] = field(default_factory=dict)
+    alphas: tuple[float, float] = (0.0, 0.0)
+
+    def of(self, shard: int, columns: int) -> _OfShard:
+        """Return the products of a shard, which are to be completed."""
+        if shard not in self.shards:
+            shape = len(self.slopes), columns
+            self.shards[shard] = _OfShard(np.zeros((*shape, self.slopes[0].shape[1])), np.ones(shape))
+        return self.shards[shard]
+
+    def bounds(self, index: int, values: NDArray[Any] | None) -> Array:
+        """Return what the sizes of a shard's products with the newest slopes are at most.
+
+        `values` are its columns (columns, n_rows), None where only what is known already counts.
+        """
+        if index not in self.lengths:
+            if values is None:
+                return np.full(self.shards[index].unknown.shape[1], _NEVER)
+            self.lengths[index] = np.empty(len(values))
+            lengths_of(values, self.lengths[index])
+        found, unknown = self.shards[index]
+        sizes = np.abs(self.factors @ found[:, :, 0]) + np.outer(self.rests, self.lengths[index])
+        sizes += _NEVER * ((self.factors != 0.0) @ unknown)
+        return np.asarray(sizes.min(axis=0))
+
+    def add(self, slopes: Array) -> None:
+        """Take other slopes as the newest, in place of the oldest."""
+        self.newest, self.turn = (self.newest + 1) % len(self.slopes), self.turn + 1
+        self.slopes[self.newest] = slopes
+        for own in self.shards.values():
+            own.unknown[self.newest] = 1.0
+        earlier = [place for place in range(len(self.slopes)) if place != self.newest]
+        spans = [span for size in (1, 2) for span in combinations(earlier, size)]
+        self.factors, self.rests = np.zeros((len(spans), len(self.slopes))), np.zeros(len(spans))
+        for number, span in enumerate(spans):
+            some, target = np.stack([self.slopes[place].ravel() for place in span]), slopes.ravel()
+            # Any combination gives a bound.
+            by = np.linalg.lstsq(some @ some.T, some @ target, rcond=None)[0]
+            sizes = float(np.abs(by) @ np.linalg.norm(some, axis=1) + np.linalg.norm(target))
+            # Products are sums of as many terms as there are rows, each rounded.
+            self.factors[number, list(span)] = by
+            self.rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
+
+
+def known_bytes(meta: DatasetMeta, k: int) -> int:
+    """Return the bytes of `KnownProducts` for each row, but for columns that are held."""
+    screened = k == 1 and meta.layout == "dense"
+    slopes = 1 + EARLIER * screened
+    return 8 * (k * slopes + ((k + 1) * slopes + screened) * -(-meta.n_features // meta.n_rows))
+
+
+def known_products(data: DatasetRef, slopes: Array) -> KnownProducts:
+    """Return the products with the slopes that are known already, to which others are added.
+
+    The next strength of a path begins with the slopes at which the last one has ended: its first read computes little.
+    Equal slopes have equal products, to the last bit, so that no result depends on what is known.
+    """
+    own, newest = data.whole.uncached(), job_memory.get("products")
+    # What is tried on one row before a fit replaces nothing.
+    if data.one_row or newest is None or newest.data != own or newest.slopes[0].shape != slopes.shape:
+        screened = slopes.shape[1] == 1 and open_ref(data).meta.layout == "dense"
+        newest = KnownProducts(own, [slopes] * (1 + EARLIER * screened))
+    elif not np.array_equal(newest.slopes[newest.newest], slopes):
+        newest.add(slopes)
+    if not data.one_row:
+        job_memory["products"] = newest
+    return newest

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from distls.storage.rows import DenseRows, take_rows
+from distls.storage.rows import DenseRows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.cycle_kernels import curved
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.working_columns import WorkingColumns, products_of, squares_of
@@ -189,16 +189,19 @@ class SupportStep:
         self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array | None = None
     ) -> None:
         self._h, self._columns, self.products = h, columns, 0
-        used = np.flatnonzero(columns.w.any(axis=1))
-        x, k = take_rows(columns.x, used), columns.w.shape[1]
+        used, k = np.flatnonzero(columns.w.any(axis=1)), columns.w.shape[1]
         own = (
-            squares_of(x, np.ascontiguousarray(own_parts(h, k)), k)
+            squares_of(take_rows(columns.x, used), np.ascontiguousarray(own_parts(h, k)), k)
             if curvatures is None
             else curvatures[used, None]
         )
         free = (columns.w[used] != 0.0) & (own > 0.0) & (own < np.inf)
         some = free.any(axis=1)
-        self._rows, self._x = used[some], take_rows(x, np.flatnonzero(some))
+        self._rows = used[some]
+        # Dense columns are not copied: new memory for them would take as long as some products.
+        dense = isinstance(columns.x, DenseRows)
+        self._x = columns.x if dense else take_rows(columns.x, self._rows)
+        self._places = self._rows if dense else np.arange(len(self._rows))
         self._free, self._curvatures = free[some], np.where(free, own, 1.0)[some]
         # What the intercept follows by, to its optimum for the model; it is singular where a loss ignores constants.
         total = expanded(h.sum(axis=0, dtype=np.float64, keepdims=True), columns.w.shape[1])[0]
@@ -218,7 +221,7 @@ class SupportStep:
         gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1]
         first = -self._inverse @ columns.slopes.sum(axis=0)
         slopes = columns.slopes + curved(self._h, np.tile(first, (len(self._h), 1)))
-        residual = -(products_of(self._x, slopes, alone=True) + gradient) * self._free
+        residual = -(products_of(self._x, slopes, self._places, alone=True) + gradient) * self._free
         change = self._solved(residual, curvature)
         # A weight stops at zero, where the penalty is not smooth.
         change = np.where(old * (old + change) < 0.0, -old, change) if penalty.signed else change
@@ -230,8 +233,9 @@ class SupportStep:
 
     def _moved(self, change: Array) -> tuple[Array, Array]:
         """Return how scores change with weights, and with the intercept that is best for the model then."""
-        moved = np.zeros_like(self._columns.slopes)
-        add_products(self._x, change, moved)
+        moved, whole = np.zeros_like(self._columns.slopes), np.zeros((n_rows_of(self._x), change.shape[1]))
+        whole[self._places] = change
+        add_products(self._x, whole, moved)
         self.products += 1
         shift = -self._inverse @ curved(self._h, moved).sum(axis=0)
         moved += shift
@@ -241,7 +245,8 @@ class SupportStep:
         """Return about ``(X^T H X + curvature)^-1 residual``."""
 
         def product(direction: Array) -> Array:
-            found = products_of(self._x, curved(self._h, self._moved(direction)[0]), alone=True)
+            slopes = curved(self._h, self._moved(direction)[0])
+            found = products_of(self._x, slopes, self._places, alone=True)
             return (found + np.einsum("jrc,jc->jr", curvature, direction)) * self._free
 
         own = self._curvatures + np.einsum("jrr->jr", curvature)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import DenseRows, Rows, n_rows_of
+from distls.storage.rows import DenseRows, Rows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.active_columns import Active
 from distls.workers.coordinate_descent.all_rows import NO_PARTS, derivatives, in_threads
 from distls.workers.coordinate_descent.descent_kernels import Step
@@ -43,13 +43,19 @@ class Judged:
     gap: float  # to the best bound of the columns' optimum so far
 
 
-def products_of(x: Rows, slopes: Array, *, alone: bool = False) -> Array:
+def products_of(
+    x: Rows, slopes: Array, places: NDArray[np.int64] | None = None, *, alone: bool = False
+) -> Array:
     """Return the products of columns, as rows of X^T, with the slopes (n_rows, k) of the rows.
 
-    In threads, if this is the only task (`alone`).
+    Those at some places (m,) alone, if they are given; in threads, if this is the only task (`alone`).
     """
-    out, zero, turned = np.empty((n_rows_of(x), slopes.shape[1])), np.zeros(slopes.shape[1]), slopes
-    size = x.values.size if isinstance(x, DenseRows) else len(x.data)
+    if places is None:
+        places = np.arange(n_rows_of(x))
+    elif not isinstance(x, DenseRows):
+        x = take_rows(x, places)
+    out, zero, turned = np.empty((len(places), slopes.shape[1])), np.zeros(slopes.shape[1]), slopes
+    size = len(places) * x.values.shape[1] if isinstance(x, DenseRows) else len(x.data)
     parts = min(_PARTS, size // _LEAST_VALUES) if alone else 1
     ends = np.arange(1, max(parts, 1)) * (size // max(parts, 1))
     if isinstance(x, DenseRows):
@@ -62,7 +68,7 @@ def products_of(x: Rows, slopes: Array, *, alone: bool = False) -> Array:
         first, end = span
         # Dense columns are not gathered without their zeros first, which would take longer than the products.
         if isinstance(x, DenseRows):
-            dense_products(x.values[first:end], turned, out[first:end])
+            dense_products(x.values, places[first:end], turned, out[first:end])
         else:
             scores(x, slopes, zero, out[first:end], first)
 

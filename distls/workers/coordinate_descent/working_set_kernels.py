@@ -16,7 +16,7 @@ the last of the m columns are ones.
 import numpy as np
 
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.linear_algebra.dense_vectors import dot
+from distls.workers.linear_algebra.dense_vectors import dot, dot_ahead
 from distls.workers.linear_algebra.score_kernels import column_of, places, value_of
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.row_functions import (
@@ -251,11 +251,19 @@ def _add_four(row, b, s0, s1, s2, s3):
 
 
 @kernel
-def dense_products(values, slopes, out):
-    """Set out (m, k) to the products of columns, rows of values (m, n), with slopes (k, n)."""
-    for j in range(len(values)):
+def dense_products(values, places, slopes, out):
+    """Set out (m, k) to the products of columns, the rows of values (., n) at m places, with slopes (k, n)."""
+    for p in range(len(places)):
+        following = values[places[min(p + 1, len(places) - 1)]]
         for r in range(len(slopes)):
-            out[j, r] = dot(values[j], slopes[r])
+            out[p, r] = dot_ahead(values[places[p]], slopes[r], following)
+
+
+@kernel
+def lengths_of(values, out):
+    """Set out (m,) to the lengths of columns, rows of values (m, n), and a little more than rounding takes."""
+    for j in range(len(values)):
+        out[j] = (1.0 + 1e-9) * np.sqrt(dot(values[j], values[j]))
 
 
 @kernel

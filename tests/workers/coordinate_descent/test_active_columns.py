@@ -5,7 +5,7 @@ import pytest
 
 from distls.storage.errors import StateLostError
 from distls.storage.rows import DenseRows
-from distls.workers.coordinate_descent.active_columns import Active, read_active, store_active
+from distls.workers.coordinate_descent.active_columns import Active, KnownProducts, read_active, store_active
 from distls.workers.runtime.buffers import job_memory, release_buffers
 
 
@@ -60,3 +60,25 @@ def test_columns_in_memory_do_not_outlive_their_files(tmp_path):
         path.unlink()
     with pytest.raises(StateLostError):
         read_active(str(tmp_path), 1, 0, Meta)
+
+
+def test_products_are_within_what_earlier_ones_tell():
+    """Slopes that are about a combination of two earlier ones, with products of some columns alone."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((20, 50)).astype(np.float32)
+    turns = rng.standard_normal((3, 50, 1))
+    turns = [*turns[:2], 0.7 * turns[0] - 0.2 * turns[1] + 1e-3 * turns[2], 2.0 * turns[2]]
+    known = KnownProducts(None, [np.zeros((50, 1))] * 4)
+    for number, slopes in enumerate(turns):
+        known.add(slopes)
+        own, wanted = known.of(3, 20), values.astype(float) @ slopes
+        bounds = known.bounds(3, values)
+        some = np.arange(20) % 4 != 2 * (number == 1)  # of each slopes every fourth is not computed
+        assert (np.abs(wanted[:, 0]) <= bounds).all()
+        if number == 2:
+            np.testing.assert_array_less(bounds[1::2] - np.abs(wanted[1::2, 0]), 0.1)
+        own.found[known.newest, some], own.unknown[known.newest, some] = wanted[some], 0.0
+    # the oldest have made way, so that nothing of them counts
+    known.add(turns[0])
+    assert known.bounds(3, values).min() > 0.0
+    assert KnownProducts(None, [turns[0]]).of(0, 20).unknown.all()

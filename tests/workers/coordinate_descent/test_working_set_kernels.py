@@ -47,6 +47,8 @@ def test_products_do_not_depend_on_threads(monkeypatch, layout):
     found = products_of(columns, slopes, alone=True)
     np.testing.assert_array_equal(found, products_of(columns, slopes))
     np.testing.assert_allclose(found, values @ slopes, rtol=1e-6, atol=1e-6)
+    places = np.array([31, 2, 3, 17])
+    np.testing.assert_array_equal(found[places], products_of(columns, slopes, places, alone=True))
 
 
 @pytest.mark.parametrize("room", [1, 5, 30, 90])
