@@ -40,7 +40,7 @@ _FIRST = 256
 # columns are new, the more of the gap is that of the columns themselves.
 _SHARE, _LEAST_SHARE = 0.1, 1e-6
 # Of the gap that is asked for, that at which a descent ends in any case.
-_ASKED = 0.7
+_ASKED = 0.9
 # The decrease of a round, as a part of the gap, below which it has brought nothing.
 _STALLED = 1e-3
 # The gap, as a part of the objective, at which a fit is solved whatever found no memory.
@@ -103,6 +103,7 @@ class WorkingSetRound:
             setting.sweeps(WorkingSetTask, setting.row_scores(RowScores, state.round), state),
             target=self._target(state, used, state.held),
             gram_bytes=setting.params["active_mib"] * MIB,
+            near=self._enough is not no_gap,
         )
         found: Descended = self._reduced(task, [Lane(len(setting.lanes), ())], sent(state))
         self._ledger = self._ledger.merge(found.ledger)
@@ -206,7 +207,7 @@ def working_set_tasks(setting: RoundSetting) -> list[Call]:
     calls = [
         Call(ScoresOfColumns(*own), weights, lane),
         Call(ViolationTask(*own, most_bytes=MIB), weights, lane),
-        Call(replace(descent, target=math.inf, gram_bytes=MIB), weights, Lane(1, ())),
+        Call(replace(descent, target=math.inf, gram_bytes=MIB, near=True), weights, Lane(1, ())),
     ]
     exact = has_conjugate(problem.loss, problem.target)
     return [*calls, *([Call(ConjugateTask(*own), (1.0, k), Lane(0, ()))] if exact else [])]

@@ -44,10 +44,11 @@ _FARTHEST = 1e8  # of the changes of scores, in units of the largest score
 # gap by which the objective falls in steps that have not come to an end.
 _FAST, _SCALED, _WORTH = 0.25, 0.95, 1e-3
 # Cycles at most, and those after which their rate is known: at least so many, and this part of those that the other way
-# is worth.
-_CYCLES, _TRIED, _SPENT = 300, 3, 0.1
-# Those between two steps in the weights that are not zero, and what a product of such a step costs.
-_BETWEEN, _PRODUCT = 5, 0.5
+# is worth; more where dense columns are too many for a Gram.
+_CYCLES, _TRIED, _SPENT, _SPENT_DENSE = 300, 3, 0.1, 0.5
+# Those between two steps in the weights that are not zero, what a product of such a step costs, of dense columns read
+# twice, and products a step is worth; parts of the cycles between two judgements, and whose rate counts.
+_BETWEEN, _PRODUCT, _DENSE_PRODUCT, _WORTHWHILE, _APART, _RECENT = 5, 0.5, 2.0, 10.0, 0.2, 3
 # Second derivatives are at least this part of the largest in cycles, so that changes of slopes tell those of scores.
 _FLOOR = 1e-8
 # Nanoseconds of the product of two non-zeros in a Gram, of two dense values, and of the passes over a number of it; of
@@ -64,9 +65,9 @@ _RISE = 8.0 * float(np.finfo(np.float64).eps)
 
 
 class ProxNewton:
-    """Newton steps on columns."""
+    """Newton steps on columns; `near` where these are few."""
 
-    def __init__(self, columns: WorkingColumns, parts: int, most_bytes: int) -> None:
+    def __init__(self, columns: WorkingColumns, parts: int, most_bytes: int, near: bool) -> None:
         self._columns, self._most_bytes = columns, most_bytes
         n_rows, self._k = columns.margins.z.shape
         self._h, self._ones = np.empty((n_rows, parts), np.float32), columns.task.fit_intercept
@@ -78,20 +79,16 @@ class ProxNewton:
         self._rows: tuple[int, Rows] | None = None  # the shift for which they were put together, and they
         self._holds_gram = gram_serves(columns, parts, most_bytes)
         self._fits_gram = self._holds_gram and passes_are_quick(columns, parts)
-        self._by_cycles = self._takes_cycles(columns, parts, fits_gram=self._fits_gram)
+        self._dense = isinstance(columns.x, DenseRows)
+        # Of dense columns a Gram that stays the same is kept for later rounds, which many steps are worth.
+        kept = self._is_quadratic and self._fits_gram and self._dense and not near
+        self._by_cycles = parts == self._k == 1 and not kept
         self._pairs: float | None = None  # of non-zeros in one row
         self._curvatures: Array | None = None  # of columns, as the last cycle has found them
 
     def serves(self) -> bool:
         """Return whether there are steps that are sooner than sweeps."""
         return self._fits_gram or self._by_cycles
-
-    @staticmethod
-    def _takes_cycles(columns: WorkingColumns, parts: int, *, fits_gram: bool) -> bool:
-        """Return whether steps are cycles first: of one output, where no Gram of dense columns is kept for later."""
-        quadratic = loss_named(columns.task.scores.loss).quadratic
-        kept = quadratic and fits_gram and isinstance(columns.x, DenseRows)
-        return parts == columns.w.shape[1] == 1 and not kept
 
     def run(self, target: float) -> bool:
         """Do steps until the gap is at most `target`, one at least; return whether they have led anywhere."""
@@ -111,7 +108,8 @@ class ProxNewton:
         """Do steps of one cycle each, until the gap is at most `target`, or another way would be sooner."""
         columns, value, moves, spent = self._columns, judged.value, [], [0.0]
         # A cycle's largest move falls as the gap does: how the two stood where the gap was judged last.
-        by, known, some = math.inf, True, np.ones(len(columns.w), bool)
+        by, known, some, last = math.inf, True, np.ones(len(columns.w), bool), 0
+        price = _DENSE_PRODUCT if self._dense else _PRODUCT
         for number in range(1, _CYCLES + 1):
             found = self._cycle(value, number, some)
             if found is None:
@@ -119,8 +117,8 @@ class ProxNewton:
             value, known = found[0], False
             moves.append(found[1])
             spent.append(spent[-1] + 1.0)
-            if len(moves) == 1 or by * moves[-1] <= target:
-                judged, known = columns.judge(value), True
+            if number == 1 or (by * moves[-1] <= target and number - last >= _APART * number):
+                judged, known, last = columns.judge(value), True, number
                 by = judged.gap / moves[-1] if moves[-1] > 0.0 else 0.0
                 some = columns.near(judged.gradient)
                 if judged.gap <= target:
@@ -131,10 +129,9 @@ class ProxNewton:
             needed = _needed(moves, spent, math.log(target / (by * moves[-1])))
             if self._is_slow(number, needed):
                 break
-            # Such a step costs about as much as the cycles between two of them.
-            if number % _BETWEEN == 0 and needed > _BETWEEN:
+            if number % _BETWEEN == 0 and needed > _WORTHWHILE * price:
                 value, products = self._leapt(value)
-                spent[-1] += _PRODUCT * products
+                spent[-1] += price * products
                 known = False
         return judged if known else columns.judge(value)
 
@@ -142,7 +139,8 @@ class ProxNewton:
         """Return whether the cycles that are needed take longer than steps on a Gram, or than sweeps."""
         least = self._worth(exact=False) if self._fits_gram else _CYCLES
         # A move larger than the one before it says little: cycles are tried for a part of what they are to save.
-        slow = number > _SPENT * least and needed > least
+        tried = _SPENT if self._fits_gram or not self._dense else _SPENT_DENSE
+        slow = number > tried * least and needed > least
         return slow and (not self._fits_gram or needed > self._worth(exact=True))
 
     def _worth(self, *, exact: bool) -> float:
@@ -386,11 +384,14 @@ class ProxNewton:
 
 def _needed(moves: list[float], spent: list[float], fall: float) -> float:
     """Return about how many cycles it takes until the logarithm of the gap has changed by `fall`; 0 if unknown."""
-    # Of what other steps change, whose price is in `spent`, cycles that are as far behind one say how they lead on.
-    some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else _BETWEEN
+    # Of other steps' changes, whose price is in `spent`, cycles as far behind one tell; single moves rise and fall.
+    some = (
+        max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else max(_BETWEEN, len(moves) // _RECENT)
+    )
     if len(moves) <= some:
         return 0.0
-    rate = (moves[-1] / moves[-1 - some]) ** (1.0 / (spent[-1] - spent[-1 - some]))
+    latest, earlier = min(moves[-_TRIED:]), min(moves[max(len(moves) - some - _TRIED, 0) : len(moves) - some])
+    rate = (latest / earlier) ** (1.0 / (spent[-1] - spent[-1 - some]))
     return fall / math.log(rate) if rate < 1.0 else math.inf
 
 

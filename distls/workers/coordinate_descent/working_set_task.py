@@ -24,7 +24,6 @@ from distls.workers.coordinate_descent.working_columns import WorkingColumns
 from distls.workers.coordinate_descent.working_set_kernels import add_products
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import slice_rows
 from distls.workers.rounds.block_stream import open_columns_of, open_ref
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.buffers import borrowed_buffers, take
@@ -47,6 +46,7 @@ class WorkingSetTask(ColumnTask):
 
     target: float = 0.0  # the gap, of these columns alone, at which it ends
     gram_bytes: int = 0  # of the largest Gram
+    near: bool = False  # it begins near the optimum, and is to lead no further than was asked for
 
     def start(self) -> None:
         """See `Task.start`."""
@@ -90,7 +90,7 @@ class WorkingSetTask(ColumnTask):
         # Which columns are to be zero is known at the best intercept only.
         if not columns.w.any():
             self.optimise_intercept(counted=False)
-        newton = ProxNewton(columns, parts, self.gram_bytes)
+        newton = ProxNewton(columns, parts, self.gram_bytes, self.near)
         if newton.serves() and newton.run(self.target):
             return
         if not sweep_until(columns, self.target, newton):
@@ -124,15 +124,18 @@ def _in_order(found: list[Active], first: NDArray[np.int64], buffers: BufferPool
     """
     # A lane has some shards, so its columns are runs of whole shards' columns.
     runs = []
-    for columns, x in found:
-        cuts = np.unique(np.searchsorted(columns, first)).tolist()
-        runs += [Active(columns[a:b], slice_rows(x, slice(a, b))) for a, b in pairwise(cuts)]
-    runs.sort(key=lambda run: int(run.columns[0]))
+    for active in found:
+        cuts = np.unique(np.searchsorted(active.columns, first)).tolist()
+        runs += [(active, a, b) for a, b in pairwise(cuts)]
+    runs.sort(key=lambda run: int(run[0].columns[run[1]]))
     if not runs:
-        return found[0]
-    columns, blocks = np.concatenate([run.columns for run in runs]), [run.x for run in runs]
-    dense = [x.values for x in blocks if isinstance(x, DenseRows)]
+        return found[0].part(0, 0)
+    columns = np.concatenate([active.columns[a:b] for active, a, b in runs])
+    dense = [active.x.values for active, _, _ in runs if isinstance(active.x, DenseRows)]
     if not dense:
-        return Active(columns, concatenate_rows(blocks))
-    whole = take(buffers, "columns", (len(columns), dense[0].shape[1]), dense[0].dtype)
-    return Active(columns, DenseRows(np.concatenate(dense, out=whole)))
+        return Active(columns, concatenate_rows([active.part(a, b).x for active, a, b in runs]))
+    whole, start = take(buffers, "columns", (len(columns), dense[0].shape[1]), dense[0].dtype), 0
+    for (active, a, b), values in zip(runs, dense, strict=True):
+        whole[start : start + b - a] = values[slice(a, b) if active.places is None else active.places[a:b]]
+        start += b - a
+    return Active(columns, DenseRows(whole))
