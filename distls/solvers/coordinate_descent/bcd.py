@@ -53,6 +53,7 @@ from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.temporary.row_state import IN_MEMORY
+from distls.workers.coordinate_descent.active_columns import known_bytes
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
 from distls.workers.coordinate_descent.row_scores_task import RowScores
 from distls.workers.coordinate_descent.sweep_task import SweepTask, probe_sweep
@@ -190,15 +191,14 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _row_bytes(self, threads: int) -> int:
         """Return a worker's bytes per row: targets, what tasks hold, last slopes and scores, products, Gram's rows."""
-        (n_features, k), meta = self.problem.shape, self.problem.dataset.meta
-        products = 8 * k * (2 + -(-n_features // meta.n_rows))
+        k, meta = self.problem.shape[1], self.problem.dataset.meta
         # Of sweeps every lane has its scores; a descent on a working set is one task, and reads share the slopes.
         scores, own = k * self.problem.dtype.itemsize, _INTERCEPT_BYTES * self.problem.fit_intercept
         at_work = min(len(self._sweeping), threads) * (scores + own)
         # sweeps have their certificate from a working set
         if self.proves or self.params["active_sweeps"] > 0:
             at_work = max(at_work, working_row_bytes(self.problem) + own)
-        kept = (products + kept_row_bytes(self.problem)) * self.proves
+        kept = (8 * k + known_bytes(meta, k) + kept_row_bytes(self.problem)) * self.proves
         return target_bytes(meta) + 8 * meta.weighted + at_work + kept
 
     def _most_active(self) -> int:

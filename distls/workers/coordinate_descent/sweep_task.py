@@ -291,7 +291,7 @@ class SweepTask(ColumnTask):
 
     def add(self, index: int, shard: Shard) -> None:
         """Sweep a shard, and keep its active columns."""
-        given, w = given_weights(self.shared, shard)
+        given, w = given_weights(self.shared, shard.first, n_rows_of(shard.x))
         if self.holds:  # until all shards are there to be drawn from
             self._found.append(Active(shard.first + np.arange(len(w)), take_rows(shard.x, np.arange(len(w)))))
             self._values.append(SparseWeights(self._found[-1].columns, w, _NONE))
@@ -360,11 +360,12 @@ def transposed(shard: ColumnShard, index: int) -> Shard:
     return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
 
 
-def given_weights(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
-    n_columns = n_rows_of(shard.x)
-    first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
-    given = weights.columns[first:stop] - shard.first
+def given_weights(
+    weights: SparseWeights, start: int, n_columns: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return which of a shard's columns have weights in `weights`, and the weights of all of them, float64."""
+    first, stop = np.searchsorted(weights.columns, [start, start + n_columns])
+    given = weights.columns[first:stop] - start
     out = np.zeros((n_columns, weights.values.shape[1]))
     out[given] = weights.values[first:stop]
     return given, out

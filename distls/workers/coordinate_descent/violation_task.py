@@ -9,13 +9,20 @@ follows needs no other read (docs/decisions/0037).
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, n_rows_of, take_rows
-from distls.workers.coordinate_descent.active_columns import WORKING, Active, bytes_of, store_active
+from distls.storage.rows import CsrRows, DenseRows, n_rows_of, take_rows
+from distls.workers.coordinate_descent.active_columns import (
+    WORKING,
+    Active,
+    Held,
+    bytes_of,
+    known_products,
+    store_active,
+)
 from distls.workers.coordinate_descent.all_rows import RowSums, known_scores, read_slopes, store_all
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, conjugate_mean
@@ -24,10 +31,9 @@ from distls.workers.coordinate_descent.sweep_task import Shard, given_weights, t
 from distls.workers.coordinate_descent.working_columns import products_of, ranks_of, sizes_of
 from distls.workers.coordinate_descent.working_set_kernels import add_products
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
-from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream_columns
+from distls.workers.rounds.block_stream import open_columns_of, open_ref, stream_columns
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.task import Task
-from distls.workers.runtime.buffers import job_memory
 
 Array = NDArray[np.float64]
 
@@ -69,7 +75,7 @@ class OnAllScores(Task):
         """Read the data of the scores."""
         self.data = self.scores.data
 
-    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
         """See `Task.stream`: shards in their order, so that sums over columns have one order."""
         for index, shard in stream_columns(self.data, sorted(blocks), self.ledger):
             yield index, transposed(shard, index)
@@ -80,29 +86,6 @@ class OnAllScores(Task):
 
 
 _READING = threading.Lock()
-
-
-class _Products(NamedTuple):
-    """The newest products of columns, (columns, k) of each shard, with the slopes of all rows."""
-
-    data: DatasetRef
-    slopes: Array
-    found: dict[int, Array]
-
-
-def _products_of(data: DatasetRef, slopes: Array) -> tuple[Array, dict[int, Array]]:
-    """Return the slopes, and the products with them that are known already, to which others are added.
-
-    The next strength of a path begins with the slopes at which the last one has ended: its first read computes nothing.
-    Equal slopes have equal products, to the last bit, so that no result depends on what is known.
-    """
-    # What is tried on one row before a fit replaces nothing.
-    if data.one_row:
-        return slopes, {}
-    newest, own = job_memory.get("products"), data.whole.uncached()
-    if newest is None or newest.data != own or not np.array_equal(newest.slopes, slopes):
-        newest = job_memory["products"] = _Products(own, slopes, {})
-    return newest.slopes, newest.found
 
 
 @dataclass(eq=False)
@@ -117,49 +100,133 @@ class ViolationTask(OnAllScores):
         k = len(self.shared.intercept)
         # One of a worker's threads at a time: slopes that another has read already are shared, not held twice.
         with _READING:
-            self._slopes, self._products = _products_of(self.data, read_slopes(self.scores, k))
+            self._products = known_products(self.data, read_slopes(self.scores, k))
+            alphas, alpha = self._products.alphas, self.step.alpha
+            if alpha != alphas[0]:
+                self._products.alphas = alphas = alpha, alphas[0]
+        self._slopes, self._turn = self._products.slopes[self._products.newest], self._products.turn
+        # A path is likely to go on as it went: columns are read for its next strength too.
+        falls = self.scores.alone and alphas[0] < alphas[1]
+        self._near = self.step
+        if falls:
+            self._near = self.step._replace(alpha=(1.0 - 1e-6) * alpha * alpha / alphas[1])
+        held = [self._products.held[index] for index in self.item.blocks if index in self._products.held]
+        self._spare = self.most_bytes * falls - sum(bytes_of(each.own.x) for each in held)
         self.total = Violations()
         self._kept: list[tuple[Active, Array]] = []
         self._floor = 0.0  # what a column has to be ranked above to be kept
 
-    def add(self, index: int, shard: Shard) -> None:
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+        """See `Task.stream`: shards are None of which all that matters is in memory."""
+        read = {index for index in blocks if not self._is_held(index)}
+        shards = super().stream(tuple(read))
+        for index in sorted(blocks):
+            yield next(shards) if index in read else (index, None)
+
+    def _is_held(self, index: int) -> bool:
+        """Return whether nothing has to be computed of a shard, nor any column of it to be read."""
+        held = self._products.held.get(index) if self.scores.alone else None
+        if held is None:
+            return False
+        first, columns = self._span(index, None)
+        given = given_weights(self.shared, first, columns)[0]
+        # Where it is larger, fewer matter.
+        suffices = held.turn == self._turn and self.step.alpha >= held.alpha
+        return suffices and bool(np.isin(first + given, held.own.columns).all())
+
+    def _span(self, index: int, shard: Shard | None) -> tuple[int, int]:
+        """Return the first column of a shard, and the number of its columns."""
+        if shard is not None:
+            return shard.first, n_rows_of(shard.x)
+        first, end = open_columns_of(self.data).first[index : index + 2].tolist()
+        return first, end - first
+
+    def _rank(self, gradient: Array, given: NDArray[np.int64]) -> Array:
+        """Return the ranks of columns: those that violate the conditions, or nearly, come after those with weights."""
+        rank = ranks_of(self.penalty, gradient, self.step)
+        rank[given] = np.inf
+        return rank
+
+    def add(self, index: int, shard: Shard | None) -> None:
         """Judge the columns of a shard, and keep some."""
         step, total = self.step, self.total
-        given, w = given_weights(self.shared, shard)
-        gradient = self._gradient(index, shard)
+        given, w = given_weights(self.shared, *self._span(index, shard))
+        gradient = self._gradient(index, shard, given)
         # The dual point is feasible if it is for every column: the least factor counts.
         factor, conjugated = penalty_named(self.penalty).conjugate(-gradient, step.alpha, step.rho)
         total.factor, total.conjugated = min(total.factor, factor), total.conjugated + conjugated
         total.product += float(np.vdot(gradient[given], w[given]))
-        # Nearly violating columns follow those that do, and weights come first: a descent may change any of them.
-        rank = ranks_of(self.penalty, gradient, step)
-        rank[given] = np.inf
+        rank = self._rank(gradient, given)
         some = np.flatnonzero(rank)  # the others are where they are to be
         sizes = moves_of(self.penalty, w[some], gradient[some], step)
         total.violation += float(sizes.sum())
         total.largest = max(total.largest, float(sizes.max(initial=0.0)))
-        self._keep(shard, rank)
+        self._keep(index, shard, rank, gradient)
 
-    def _gradient(self, index: int, shard: Shard) -> Array:
-        """Return the products of a shard's columns with the slopes, computed anew only where they are not known."""
-        found = self._products.get(index)
-        if found is None:
+    def _wanted(self, index: int, shard: Shard, given: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which products of a shard are neither known, nor told by a bound to be small."""
+        unknown = self._products.of(index, self._span(index, shard)[1]).unknown
+        wanted = unknown[self._products.newest] > 0.0
+        if wanted.any() and len(self._products.factors):
+            values = shard.x.values if isinstance(shard.x, DenseRows) else None
+            small = self._small(self._products.bounds(index, values))
+            small[given] = False
+            wanted &= ~small
+        return np.asarray(wanted)
+
+    def _gradient(self, index: int, shard: Shard | None, given: NDArray[np.int64]) -> Array:
+        """Return the products of a shard's columns with the slopes; zero of some that are where they are to be."""
+        newest = self._products.newest
+        found, unknown = (each[newest] for each in self._products.of(index, self._span(index, shard)[1]))
+        wanted = np.zeros(len(found), bool) if shard is None else self._wanted(index, shard, given)
+        if shard is not None and wanted.any():
+            some = None if wanted.all() else np.flatnonzero(wanted)
             with self.ledger.in_kernels():
-                found = products_of(shard.x, self._slopes, alone=self.scores.alone)
-            self._products[index] = found
-        return found
+                found[wanted] = products_of(shard.x, self._slopes, some, alone=self.scores.alone)
+            unknown[wanted] = 0.0
+        return np.where(unknown[:, None] > 0.0, 0.0, found)
 
-    def _keep(self, shard: Shard, rank: Array) -> None:
-        """Copy the columns of a shard that are ranked high enough."""
+    def _small(self, bounds: Array) -> NDArray[np.bool_]:
+        """Return which columns cannot violate the conditions, nor are about to, so that the dual has nothing of them.
+
+        Between two gradients at which a weight stays zero, it does: a step is monotone in the gradient.
+        """
+        both = np.concatenate([bounds, -bounds])[:, None]
+        return np.asarray((ranks_of(self.penalty, both, self._near).reshape(2, -1) == 0.0).all(axis=0))
+
+    def _keep(self, index: int, shard: Shard | None, rank: Array, gradient: Array) -> None:
+        """Keep the columns of a shard that are ranked high enough."""
         places = np.flatnonzero(rank > self._floor)
         places = np.sort(places[self._best(rank[places])])
-        self._kept.append((Active(shard.first + places, take_rows(shard.x, places)), rank[places]))
+        columns = self._span(index, shard)[0] + places
+        held = None if shard is None else self._held_of(index, shard, rank, gradient)
+        if shard is not None and held is None:
+            kept = Active(columns, take_rows(shard.x, places))
+        else:
+            own = self._products.held[index].own
+            kept = Active(columns, own.x, np.searchsorted(own.columns, columns))
+        self._kept.append((kept, rank[places]))
         others = rank[places][np.isfinite(rank[places])]
         if 0 < self.room == len(others):
             self._floor = float(others.min(initial=np.inf))
         # Thinned now and then only, as each time copies what stays.
         if self._n_kept() > 2 * self.room:
             self._thin()
+
+    def _held_of(self, index: int, shard: Shard, rank: Array, gradient: Array) -> Held | None:
+        """Return the columns of a shard that matter now or next, which are held from now on; None without memory."""
+        before = self._products.held.pop(index, None)
+        self._spare += 0 if before is None else bytes_of(before.own.x)
+        if self._near is self.step:
+            return None
+        places = np.flatnonzero((rank > 0.0) | (ranks_of(self.penalty, gradient, self._near) > 0.0))
+        n_bytes = int(_column_bytes(shard.x)[places].sum())
+        if n_bytes > self._spare:
+            return None
+        self._spare -= n_bytes
+        own = Active(shard.first + places, take_rows(shard.x, places))
+        held = self._products.held[index] = Held(own, self._near.alpha, self._turn)
+        return held
 
     def _best(self, ranks: Array) -> NDArray[np.int64]:
         """Return the places of all columns with weights, and of as many others as there is room for, best first."""
@@ -182,7 +249,7 @@ class ViolationTask(OnAllScores):
         if not self._kept:
             return
         ranks = np.concatenate([ranks for _, ranks in self._kept])
-        sizes = np.concatenate([_column_bytes(kept.x) for kept, _ in self._kept])
+        sizes = np.concatenate([_column_bytes(kept.x, kept.places) for kept, _ in self._kept])
         order = self._best(ranks)
         fits = np.zeros(len(ranks), bool)
         fits[order] = self._fits(sizes[order])
@@ -198,7 +265,9 @@ class ViolationTask(OnAllScores):
             chosen = np.flatnonzero(fits[start : start + len(own)])
             start += len(own)
             if len(chosen) < len(own):
-                kept, own = Active(kept.columns[chosen], take_rows(kept.x, chosen)), own[chosen]
+                own, places = own[chosen], kept.places
+                x = kept.x if places is not None else take_rows(kept.x, chosen)
+                kept = Active(kept.columns[chosen], x, None if places is None else places[chosen])
             thinned.append((kept, own))
         self._kept = thinned
 
@@ -263,13 +332,13 @@ class ScoresOfColumns(OnAllScores):
         else:
             self._z = self._known
 
-    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
         """See `Task.stream`: nothing is read where the scores are known."""
         return super().stream(blocks if self._known is None else ())
 
     def add(self, index: int, shard: Shard) -> None:
         """Add the scores by a shard's columns."""
-        given, w = given_weights(self.shared, shard)
+        given, w = given_weights(self.shared, shard.first, n_rows_of(shard.x))
         add_products(take_rows(shard.x, given), w[given], self._z)
 
     def result(self) -> Scored:
@@ -284,8 +353,10 @@ class ScoresOfColumns(OnAllScores):
         return left
 
 
-def _column_bytes(x: Any) -> NDArray[np.int64]:
-    """Return the bytes of each column."""
+def _column_bytes(x: Any, places: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the bytes of each column, or of those at some places."""
     if isinstance(x, CsrRows):
-        return np.diff(x.indptr) * (x.indices.itemsize + x.data.itemsize) + 8
-    return np.full(n_rows_of(x), bytes_of(x) // max(n_rows_of(x), 1), np.int64)
+        found = np.diff(x.indptr) * (x.indices.itemsize + x.data.itemsize) + 8
+    else:
+        found = np.full(n_rows_of(x), bytes_of(x) // max(n_rows_of(x), 1), np.int64)
+    return found if places is None else found[places]

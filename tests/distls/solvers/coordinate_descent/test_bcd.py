@@ -501,8 +501,8 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     )
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
     # scores, slopes, three changes of scores and ten second derivatives; targets; the last slopes and scores, and their
-    # products, which are fewer than rows
-    assert plan.worker_parts["rows"] == rows * (5 * 8 * 4 + 4 * 10 + 4 + 3 * 8 * 4)
+    # products, which are fewer than rows, and which of them are known
+    assert plan.worker_parts["rows"] == rows * (5 * 8 * 4 + 4 * 10 + 4 + 3 * 8 * 4 + 8)
     # one task descends, and threads share what they read: no more for eight threads
     threads = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(8000 * MIB, threads=8)).plan
     assert threads.worker_parts["rows"] == plan.worker_parts["rows"]

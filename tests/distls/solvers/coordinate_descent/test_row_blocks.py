@@ -22,7 +22,7 @@ from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.fitting import fit, resume
-from distls.workers.coordinate_descent.violation_task import _products_of
+from distls.workers.coordinate_descent.active_columns import known_products
 from distls.workers.rounds.block_stream import DatasetRef
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -172,8 +172,6 @@ def test_a_path_begins_at_its_own_alpha(small, tmp_path):
 @pytest.mark.slow
 def test_lanes_of_a_process_share_the_slopes(small):
     ref, slopes = DatasetRef.of(small), np.ones((300, 3))
-    first, _ = _products_of(ref, slopes.copy())
-    again, _ = _products_of(ref, slopes.copy())
-    other, _ = _products_of(ref, 2.0 * slopes)
-    assert again is first
-    assert other is not first
+    first = known_products(ref, slopes.copy()).slopes[0]
+    assert known_products(ref, slopes.copy()).slopes[0] is first
+    assert known_products(ref, 2.0 * slopes).slopes[0] is not first

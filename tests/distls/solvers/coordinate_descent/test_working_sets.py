@@ -1,5 +1,7 @@
 """Working sets: the optimum of the paper's sweeps and of independent programs, with a certificate in every round."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,6 +26,7 @@ from distls.workers.coordinate_descent import (
     violation_task,
     working_columns,
 )
+from distls.workers.coordinate_descent.active_columns import KnownProducts
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
 from distls.workers.coordinate_descent.working_set_task import WorkingSetTask
@@ -266,6 +269,9 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     cycles, cycle = [], ProxNewton._cycle
     monkeypatch.setattr(ProxNewton, "_cycle", lambda *given: (cycles.append(1), cycle(*given))[1])
     monkeypatch.setattr(ProxNewton, "_worth", lambda *given, **asked: 1e6)
+    monkeypatch.setattr(
+        prox_newton, "_DENSE_PRODUCT", prox_newton._PRODUCT
+    )  # so few columns are in the caches
     params = {"loss": "log", "penalty": "l1", "alpha": 5e-3, "fit_intercept": True}
     stepped, _ = records_of(dataset, 1e-6, **params)
     few = len(cycles)
@@ -313,8 +319,8 @@ def test_the_bits_do_not_depend_on_threads(tmp_path, monkeypatch, k):
 def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path, monkeypatch):
     products, multiply = [], violation_task.products_of
 
-    def multiplied(x, slopes, **asked):
-        found = multiply(x, slopes, **asked)
+    def multiplied(x, slopes, *asked, **alone):
+        found = multiply(x, slopes, *asked, **alone)
         # not of the one row on which tasks are tried
         products.append((len(slopes) > 1) * len(found))
         return found
@@ -329,9 +335,45 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
         return [load_model(child / "model").sha256 for child in children], sum(products)
 
     models, columns = path("once")
-    monkeypatch.setattr(violation_task, "_products_of", lambda data, slopes: (slopes, {}))
+    monkeypatch.setattr(violation_task, "known_products", lambda data, slopes: KnownProducts(data, [slopes]))
     # Each strength but the first begins where the one before it has ended.
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
+
+
+def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
+    """And multiplies those columns alone that a bound does not tell to be small; with the same bits."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 300)).astype(np.float32)
+    y = (x[:, :3].sum(axis=1) + 0.5 * rng.standard_normal(60) > 0).astype(int)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=8000)
+    counts, multiply, shards = [0, 0], violation_task.products_of, violation_task.stream_columns
+
+    def multiplied(*given, **asked):
+        counts[0] += len(found := multiply(*given, **asked))
+        return found
+
+    def streamed(data, blocks, ledger):
+        counts[1] += len(blocks)
+        yield from shards(data, blocks, ledger)
+
+    monkeypatch.setattr(violation_task, "products_of", multiplied)
+    monkeypatch.setattr(violation_task, "stream_columns", streamed)
+    # once farther below than expected
+    alphas = ":".join(map(repr, (0.3 * 0.97 ** np.array([*range(8), *range(14, 20)])).tolist()))
+    params = {"loss": "log", "fit_intercept": False, "alpha": "path", "alphas": alphas}
+
+    def path(name):
+        counts[:] = [0, 0]
+        fit("bcd", dataset, tmp_path / name, params=params, rtol=1e-3)
+        children = sorted((tmp_path / name / "children").iterdir())
+        ends = [json.loads((child / "status.json").read_text())["certificate"] for child in children]
+        return [load_model(child / "model").sha256 for child in children], ends, *counts
+
+    *models, products, read = path("known")
+    monkeypatch.setattr(violation_task, "known_products", lambda data, slopes: KnownProducts(data, [slopes]))
+    assert list(path("anew")[:2]) == models
+    assert products < 0.7 * counts[0]
+    assert read < 0.7 * counts[1]
 
 
 @pytest.mark.fast_cases("kept0")
@@ -362,6 +404,8 @@ def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch
     monkeypatch.setattr(
         kept_gram, "_multiply", lambda *given: (multiplied.append(given[2]), multiply(*given))
     )
+
+    monkeypatch.setattr(ProxNewton, "_run_cycles", lambda self, judged, target: judged)
 
     def path():
         multiplied.clear()
@@ -418,7 +462,7 @@ def test_a_scaled_gram_has_the_diagonal_of_a_new_one(small, monkeypatch, interce
         return found
 
     monkeypatch.setattr(ProxNewton, "_scaled", compared)
-    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_run_cycles", lambda self, judged, target: judged)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: calls.append("new") or gram(self))
     result, _ = records_of(small, loss="multitask_squared_hinge", alpha=1e-3, fit_intercept=intercept)
     assert result.status == "CONVERGED"
@@ -439,7 +483,7 @@ def test_cycles_give_way_where_columns_are_correlated(tmp_path, monkeypatch, los
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: made.append(len(self._h)) or gram(self))
     cycled, _ = records_of(dataset, rtol, **params)
     assert (2000 in made) == correlated  # that of one row is made to compile kernels
-    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_run_cycles", lambda self, judged, target: judged)
     by_gram, _ = records_of(dataset, rtol, **params)
     assert 2000 in made
     assert cycled.status == by_gram.status == "CONVERGED"
@@ -474,7 +518,7 @@ def test_early_descents_take_some_of_the_rows(tmp_path, monkeypatch, loss):
     x, y = labelled_rows(6000, 30, 3)
     dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     shifts, gram = [], ProxNewton._gram
-    monkeypatch.setattr(ProxNewton, "_takes_cycles", lambda *given, **kept: False)
+    monkeypatch.setattr(ProxNewton, "_run_cycles", lambda self, judged, target: judged)
     monkeypatch.setattr(ProxNewton, "_gram", lambda self: shifts.append(self._shift) or gram(self))
     some, _ = records_of(dataset, loss=loss, alpha=1e-3, fit_intercept=True)
     assert shifts[-1] == 0 < max(shifts)
