@@ -49,13 +49,7 @@ data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, meta
 @cluster_options
 @common_options
 def evaluate(
-    run: Place,
-    data: tuple[Place, ...],
-    as_json: bool,
-    every: bool,
-    quiet: bool,
-    debug: bool,
-    **options: Any,
+    run: Place, data: tuple[Place, ...], as_json: bool, every: bool, quiet: bool, debug: bool, **options: Any
 ) -> None:
     """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; for numbers, mse and r2.
 

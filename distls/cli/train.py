@@ -46,10 +46,7 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
 @content_options
-@click.option(
-    "--transform",
-    help=f"{TRANSFORMS} Default auto, with --as-published none.",
-)
+@click.option("--transform", help=f"{TRANSFORMS} Default auto, with --as-published none.")
 @click.option("--columns", is_flag=True, default=None, help="Add column shards too, as --method bcd does.")
 @cluster_options
 @common_options

@@ -6,12 +6,7 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.compatibility import check_probabilities
-from distls.interchange.linear_form import (
-    class_array,
-    expected_rows,
-    has_sigmoids,
-    label_threshold,
-)
+from distls.interchange.linear_form import class_array, expected_rows, has_sigmoids, label_threshold
 from distls.interchange.raw_columns import Gaps, check_columns, features_of, has_columns
 from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names

@@ -35,13 +35,7 @@ from distls.interchange.linear_form import (
     has_sigmoids,
     label_threshold,
 )
-from distls.interchange.raw_columns import (
-    Gaps,
-    check_columns,
-    features_of,
-    has_columns,
-    without_standardize,
-)
+from distls.interchange.raw_columns import Gaps, check_columns, features_of, has_columns, without_standardize
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.mixed_columns import hashing_of

@@ -14,19 +14,8 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
-from distls.workers.linear_algebra.row_vectors import (
-    row_add_pairs,
-    row_dot_paired,
-    rows_add,
-    rows_add_pairs,
-)
-from distls.workers.linear_algebra.score_kernels import (
-    row_arrays,
-    row_axpy,
-    row_span,
-    row_weight,
-    scores,
-)
+from distls.workers.linear_algebra.row_vectors import row_add_pairs, row_dot_paired, rows_add, rows_add_pairs
+from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, row_weight, scores
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, row_update, set_row_gradient
 from distls.workers.losses.targets import LossSums, class_losses

@@ -15,12 +15,7 @@ from distls.workers.linear_algebra.gram import add_cross, exact_column_sums
 from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import (
-    NO_CLASSES,
-    is_codes,
-    score_gradients,
-    slice_rows,
-)
+from distls.workers.losses.targets import NO_CLASSES, is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums

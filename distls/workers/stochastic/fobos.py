@@ -28,12 +28,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.dense_vectors import scores_of
 from distls.workers.linear_algebra.prefetch import prefetch_row
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
