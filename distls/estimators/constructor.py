@@ -24,11 +24,9 @@ _LIMITS = (
     Parameter("warm_start", False, boolean, "start from the weights of the last fit"),
 )
 _AS_PUBLISHED = Parameter(
-    "as_published",
-    False,
-    boolean,
+    "as_published", False, boolean,
     "every parameter as the paper of the method prints it, but for those that differ from their defaults here",
-)
+)  # fmt: skip
 _KIND = (
     'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
     "not of a Dask frame; default: as their types and values say"

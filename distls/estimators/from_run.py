@@ -156,7 +156,6 @@ def _is_mixed(model: FittedModel) -> bool:
 
 
 def _fill(estimator: Any, model: FittedModel, path: Place) -> None:
-    """Set the attributes of a fitted estimator."""
     set_model(estimator, model)
     if hasattr(model, "feature_names_in_"):
         estimator.feature_names_in_ = model.feature_names_in_

@@ -155,16 +155,11 @@ class Evaluation(_Proven):
             for t, p, c in self.confusion
         ]
         return {
-            "log_loss": None,
-            **as_json(self.facts()),
-            "unknown_labels": self.unknown,
-            "macro_precision": self.mean_of("precision"),
-            "macro_recall": self.mean_of("recall"),
-            "per_class": self.per_class(),
-            "confusion": named,
-            **({} if self.details is None else self.details.to_json()),
-            **self._proof(),
-        }
+            "log_loss": None, **as_json(self.facts()), "unknown_labels": self.unknown,
+            "macro_precision": self.mean_of("precision"), "macro_recall": self.mean_of("recall"),
+            "per_class": self.per_class(), "confusion": named,
+            **({} if self.details is None else self.details.to_json()), **self._proof(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,15 +239,11 @@ class LabelEvaluation(_Proven):
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
         return {
-            "log_loss": None,
-            **as_json(self.facts()),
-            "weighted": self.weight is not None,
+            "log_loss": None, **as_json(self.facts()), "weighted": self.weight is not None,
             "precision_at": [{"k": k, "precision": value} for k, value in self.precision_at.items()],
-            "unknown_labels": self.unknown,
-            "calibration": self.calibration,
-            "per_class": self.per_class(),
+            "unknown_labels": self.unknown, "calibration": self.calibration, "per_class": self.per_class(),
             **self._proof(),
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -345,12 +336,9 @@ def r2_text(value: float | None) -> str:
 
 def _class_row(label: Label, rows: float, predicted: float, right: float) -> dict[str, Any]:
     return {
-        "class": label,
-        "n_rows": rows,
-        "recall": right / rows if rows else None,
-        "precision": right / predicted if predicted else None,
-        "f1": _f1(rows, predicted, right),
-    }
+        "class": label, "n_rows": rows, "recall": right / rows if rows else None,
+        "precision": right / predicted if predicted else None, "f1": _f1(rows, predicted, right),
+    }  # fmt: skip
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -16,14 +16,9 @@ from distls.workers.ingestion.formats.table_columns import MISSING, Feature, mis
 from distls.workers.ingestion.stand_ins import stand_ins
 
 _KINDS = {
-    "text": "documents",
-    "set": "sets of categories",
-    "hash": "hashed categories",
-    "date": "dates",
-    "time": "times of day",
-    "duration": "lengths of time",
-    "marked": "numbers with marks",
-}
+    "text": "documents", "set": "sets of categories", "hash": "hashed categories", "date": "dates",
+    "time": "times of day", "duration": "lengths of time", "marked": "numbers with marks",
+}  # fmt: skip
 
 
 def features_of(model: FittedModel) -> tuple[Feature, ...]:

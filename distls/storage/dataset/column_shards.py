@@ -181,14 +181,9 @@ def choose_codec(x: Rows, codec: str) -> str:
 
 
 def publish_columns(
-    root: Place,
-    folder: Place,
-    records: Iterable[ShardRecord],
-    *,
-    dataset_fingerprint: str,
-    shard_size: int,
+    root: Place, folder: Place, records: Iterable[ShardRecord], *, dataset_fingerprint: str, shard_size: int,
     codec: str,
-) -> None:
+) -> None:  # fmt: skip
     """Complete the group of shards in `folder` and make it the dataset's column shards, atomically."""
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
