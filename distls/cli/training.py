@@ -165,9 +165,10 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
             raise ParameterError(
                 f"--{option} describes actual workers and --cluster hypothetical ones; drop one of them"
             )
+    cluster, limit = Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]), options["memory_limit"]
     return {
-        "cluster": Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]),
-        "memory_limit": options["memory_limit"],
+        "cluster": cluster,
+        "memory_limit": limit,
         "stored_bytes": asked["n_bytes"],
         "rate": asked["rate"],
     }

@@ -26,22 +26,12 @@ from distls.training.run_folder import Run, is_run
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 
 _CLASSIFIERS: dict[str, type[Any]] = {
-    "mcid": MCIDClassifier,
-    "sgd": StochasticClassifier,
-    "sgdqn": SGDQNClassifier,
-    "c-adaline": AdalineClassifier,
-    "adaline": AdalineClassifier,
-    "gls": GeneralizedLeastSquaresClassifier,
-    "cls": CalibratedLeastSquaresClassifier,
-    "stagewise": StagewiseClassifier,
-    "bcd": SparseMulticlassClassifier,
+    "mcid": MCIDClassifier, "sgd": StochasticClassifier, "sgdqn": SGDQNClassifier, "c-adaline": AdalineClassifier,
+    "adaline": AdalineClassifier, "gls": GeneralizedLeastSquaresClassifier,
+    "cls": CalibratedLeastSquaresClassifier, "stagewise": StagewiseClassifier, "bcd": SparseMulticlassClassifier,
     "sdca": DualLinearSVC,  # of losses with probabilities, DualLogisticRegression
-}
-_REGRESSORS: dict[str, type[Any]] = {
-    "gls": GeneralizedLeastSquaresRegressor,
-    "csgd": CSGDRegressor,
-    "sdca": DualRidge,
-}
+}  # fmt: skip
+_REGRESSORS = {"gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor, "sdca": DualRidge}
 # Those of `bcd`, each of one penalty
 _SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
 # Methods without one of their own: the method of the estimator that has their objective

@@ -175,11 +175,8 @@ def check_calibrable(target: str, n_classes: int, kind: CalibrationKind | str | 
         )
     if kind in known_kinds:
         return kind
-    of = (
-        ""
-        if kind not in (*CALIBRATIONS, *LABEL_CALIBRATIONS)
-        else f" for {name}, which predicts {_WHAT[target]}"
-    )
+    other = kind in (*CALIBRATIONS, *LABEL_CALIBRATIONS)
+    of = f" for {name}, which predicts {_WHAT[target]}" if other else ""
     raise ParameterError(f"calibration {kind}: expected one of {', '.join(known_kinds)}{of}")
 
 

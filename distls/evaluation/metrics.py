@@ -41,11 +41,9 @@ def _totals(n_rows: int, error: float, log_loss: float | None, *others: Fact) ->
         Fact("error", error, percent, key="error"),
         *others,
     ]
-    return (
-        found
-        if log_loss is None
-        else [*found, Fact("log loss", log_loss, ".4f", "mean over rows", "log_loss")]
-    )
+    if log_loss is None:
+        return found
+    return [*found, Fact("log loss", log_loss, ".4f", "mean over rows", "log_loss")]
 
 
 def f1_facts(evaluation: Evaluation | LabelEvaluation) -> list[Fact]:
@@ -308,11 +306,9 @@ class RegressionEvaluation(_Proven):
             Fact("mse", self.mse, ".6g", "mean squared error", "mse"),
             Fact("r2", self.r2, r2_text, "1 is perfect, 0 is the mean", "r2"),
         ]
-        return (
-            found
-            if self.deviance is None
-            else [*found, Fact("deviance", self.deviance, ".6g", key="deviance")]
-        )
+        if self.deviance is not None:
+            found.append(Fact("deviance", self.deviance, ".6g", key="deviance"))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""

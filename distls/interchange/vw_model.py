@@ -90,7 +90,6 @@ def _saved(own: Folded, options: str, size: int, shift: int) -> bytes:
 
 
 def _set_weights(made: Any, weights: NDArray[np.float64], first: int, shift: int) -> None:
-    """Set the weights of features first, first + 1, ..."""
     for row, output in zip(*(places.tolist() for places in np.nonzero(weights)), strict=True):
         made.set_weight(((first + row) << shift) + output, 0, float(weights[row, output]))
 

@@ -58,7 +58,6 @@ def _only(loss: str) -> Parameter:
 # Tables, a parameter's row its name, default and parser, then what it is; a formatter would spread it over lines.
 # fmt: off
 def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
-    """Return the parameters of MCID and its comparators."""
     return (
         loss,
         *DIVIDING_ALPHA,  # the step is 1/(alpha t)

@@ -31,7 +31,7 @@ from distls.long_calls import long_call
 from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import prediction_names
-from distls.storage.dataset.row_origins import RowOrigins, RowSources
+from distls.storage.dataset.row_origins import RowOrigins
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
 from distls.storage.filesystem.locks import locked
@@ -299,10 +299,10 @@ def _write_zarr(
     facts = None if shown is None else shown.origins.facts
     with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target, facts) as arrays:
         for index, block in enumerate(blocks):
-            if shown is not None:
-                arrays.append_origins(shown.read(index))
-            if block.indptr is not None and block.labels is not None:
-                arrays.append_sets(block.indptr, block.labels)
+            if shown is not None and arrays.origins is not None:
+                arrays.origins.append(shown.origins.read(index))
+            if block.indptr is not None and block.labels is not None and arrays.sets is not None:
+                arrays.sets.append(block.indptr, block.labels)
             arrays.append(*([block.scores] if model.target == "continuous" else [block.codes, block.scores]))
 
 
@@ -324,14 +324,9 @@ class OriginColumns:
         own = (["source_file"] if several else []) + (["source_row"] if self.numbered else [])
         return own + ([self.id_name] if self.origins.facts.ids else [])
 
-    def read(self, index: int) -> RowSources:
-        """Return the origins of partition `index`, those that are shown."""
-        return self.origins.read(index)
-
     def columns(self, index: int) -> list[Any]:
         """Return the columns of the rows of partition `index`."""
-        sources = self.read(index)
-        columns: list[Any] = []
+        sources, columns = self.origins.read(index), list[Any]()
         if sources.files is not None:
             columns.append([self.origins.facts.files[code] for code in sources.files.tolist()])
         if self.numbered:

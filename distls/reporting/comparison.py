@@ -223,12 +223,9 @@ def _agreement(
 def _told(total: AgreementSum, names: Sequence[str], classes: Sequence[Any], data: Dataset) -> dict[str, Any]:
     n_rows = data.meta.n_rows
     pairs = [
-        {
-            "runs": [names[i], names[j]],
-            "rows": int(total.apart[i, j]),
-            "fraction": float(total.apart[i, j] / n_rows),
-        }
+        {"runs": [names[i], names[j]], "rows": int(apart), "fraction": float(apart / n_rows)}
         for i, j in itertools.combinations(range(len(names)), 2)
+        for apart in [total.apart[i, j]]
     ]
     return {
         "dataset": str(data.path), "n_rows": n_rows, "errors": (total.errors / n_rows).tolist(),

@@ -284,7 +284,6 @@ def _rest(count: int, indent: str) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """Return a value on one line."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):

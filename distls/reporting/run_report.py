@@ -228,12 +228,8 @@ def _made(run: str | Place, data: str | Place | None, own_data: bool, executor: 
             found = judge(record.model, own, str(run), executor, notify=remarks.append, **reading)
     except (DistlsError, OSError) as error:
         # the run itself is sound: its report must not fail for data that were moved since
-        return Report(
-            record,
-            training,
-            None,
-            [*remarks, f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"],
-        )
+        why = f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"
+        return Report(record, training, None, [*remarks, why])
     return Report(record, training, found, remarks)
 
 

@@ -105,13 +105,9 @@ def _has_hardly_begun(record: Record) -> bool:
 def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
     """Judge numbers that are fitted by squares; a method that ends by its own rule may be far from their optimum."""
     meta, loss, least = problem.dataset.meta, record.get("running_loss"), loss_named(problem.loss).quadratic
-    if (
-        problem.target != "continuous"
-        or not least
-        or loss is None
-        or meta.weighted
-        or _has_hardly_begun(record)
-    ):
+    if problem.target != "continuous" or not least or meta.weighted:
+        return []
+    if loss is None or _has_hardly_begun(record):
         return []
     # that of the round is of the weights before it; the objective, where it is known, of those that are kept
     loss = min(loss, record.get("objective") or loss)

@@ -187,11 +187,8 @@ def _hdf5_member(group: Any, name: str) -> Any:
 
 def _check_codecs(array: Any) -> None:
     described = array.metadata.to_dict()
-    codecs = [
-        *(described.get("filters") or []),
-        described.get("compressor"),
-        *(described.get("codecs") or []),
-    ]
+    filters, codecs = described.get("filters") or [], described.get("codecs") or []
+    codecs = [*filters, described.get("compressor"), *codecs]
     unknown = set(_names_of(codecs)) - _CODECS
     if unknown:
         raise ValueError(f"{array.path} is stored with {', '.join(sorted(unknown))}, which is not read")

@@ -154,7 +154,6 @@ class StagingArea:
         return facts
 
     def _write_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
-        """Write the origins of a chunk's rows, in its order."""
         # Without ids both arrays are empty, and take no room.
         ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
         text = np.empty(0, dtype=np.uint8) if ids is None else ids.text
