@@ -31,11 +31,10 @@ _KIND = (
     'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
     "not of a Dask frame; default: as their types and values say"
 )
+_SEED = "seed of all that is drawn, and of the order in which rows are stored"
 _ALWAYS = (
     Parameter("kind", None, lambda value: value, _KIND),
-    Parameter(
-        "random_state", 0, integer(0), "seed of all that is drawn, and of the order in which rows are stored"
-    ),
+    Parameter("random_state", 0, integer(0), _SEED),
     Parameter("executor", None, lambda value: value, _EXECUTOR),
 )
 

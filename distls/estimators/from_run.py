@@ -31,7 +31,9 @@ _CLASSIFIERS: dict[str, type[Any]] = {
     "cls": CalibratedLeastSquaresClassifier, "stagewise": StagewiseClassifier, "bcd": SparseMulticlassClassifier,
     "sdca": DualLinearSVC,  # of losses with probabilities, DualLogisticRegression
 }  # fmt: skip
-_REGRESSORS = {"gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor, "sdca": DualRidge}
+_REGRESSORS: dict[str, type[Any]] = {
+    "gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor, "sdca": DualRidge,
+}  # fmt: skip
 # Those of `bcd`, each of one penalty
 _SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
 # Methods without one of their own: the method of the estimator that has their objective

@@ -223,11 +223,8 @@ def _add_by_feature(rows, first, gradients, pairs, grad):
     n, d, begin = len(gradients), len(grad), rows.indptr[first]
     count = rows.indptr[first + n] - begin
     # A counting sort of the batch's non-zeros by feature.
-    ends, row_of, values = (
-        np.zeros(d, np.uint32),
-        np.empty(count, np.uint32),
-        np.empty(count, rows.data.dtype),
-    )
+    ends = np.zeros(d, np.uint32)
+    row_of, values = np.empty(count, np.uint32), np.empty(count, rows.data.dtype)
     for p in range(begin, begin + count):
         ends[rows.indices[p]] += 1
     total = np.uint32(0)
