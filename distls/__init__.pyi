@@ -13,9 +13,7 @@ from distls.estimators.least_squares import (
 )
 from distls.estimators.least_squares import StagewiseClassifier as StagewiseClassifier
 from distls.estimators.regressors import CSGDRegressor as CSGDRegressor
-from distls.estimators.regressors import (
-    GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor,
-)
+from distls.estimators.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
 from distls.estimators.sparse import ElasticNet as ElasticNet
 from distls.estimators.sparse import Lasso as Lasso
 from distls.estimators.sparse import MultiTaskLasso as MultiTaskLasso

@@ -120,14 +120,9 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
     running = Running(cluster, source_bytes(sources), quiet)
     with running as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
-            list(sources),
-            dataset,
-            executor=executor,
-            memory=budget,
-            progress=progress,
-            transform=tuple(filter(None, (transform or "").split(","))),
-            **options,
-        )
+            list(sources), dataset, executor=executor, memory=budget, progress=progress,
+            transform=tuple(filter(None, (transform or "").split(","))), **options,
+        )  # fmt: skip
     for notice in report.notices:
         note(notice)
     for path in report.paths:

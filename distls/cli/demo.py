@@ -69,12 +69,8 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
     trained = _train(console, place, options, plan)
     facts = {"test error": trained.pop("test error"), **facts, **trained}
     _show(console, {**facts, "in all": f"{time.perf_counter() - started:.0f} s"})
-    end = (
-        printable(f"everything is in {place}")
-        if kept
-        else "--directory keeps the files; `distls --help` has the commands"
-    )
-    console.print(end)
+    hint = "--directory keeps the files; `distls --help` has the commands"
+    console.print(printable(f"everything is in {place}") if kept else hint)
     return 0
 
 

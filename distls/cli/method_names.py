@@ -56,12 +56,9 @@ def parameter_option(help: str) -> Any:
 
 
 START = click.option(
-    "--from",
-    "init",
-    type=PLACE,
-    metavar="MODEL",
+    "--from", "init", type=PLACE, metavar="MODEL",
     help="Start from the weights of this model, as -p init=MODEL; classes that it does not have begin at zero.",
-)
+)  # fmt: skip
 
 
 def started_from(init: Place | None, named: bool) -> dict[str, Any]:

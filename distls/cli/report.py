@@ -31,13 +31,8 @@ from distls.workers.penalties.penalty_registry import PLAIN_PENALTY
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
-_PROBLEM_PARAMS = (
-    "loss",
-    "alpha",
-    "penalty",
-    "l1_ratio",
-    "class_weight",
-)  # what another method solves the same problem with
+# what another method solves the same problem with
+_PROBLEM_PARAMS = ("loss", "alpha", "penalty", "l1_ratio", "class_weight")
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -220,7 +215,8 @@ _BAR = 40  # columns of text
 def _sparse_table(children: list[dict[str, Any]]) -> list[str]:
     """Return a table of children with sparse models, and a bar chart of accuracy by non-zero rows."""
     most = max(child["non_zero_rows"] for child in children)
-    judged = [_error_of(child) for child in children]
+    # on the evaluation data, else on the selection data
+    judged: list[float | None] = [child.get("eval_error", child.get("error")) for child in children]
     lines = [f"{'alpha':>10} {'passes':>7} {'objective':>10} {'non-zero rows':>14} {'accuracy %':>11}"]
     for child, error in zip(children, judged, strict=True):
         objective = "-" if child.get("objective") is None else f"{child['objective']:.6f}"
@@ -236,12 +232,6 @@ def _sparse_table(children: list[dict[str, Any]]) -> list[str]:
         bar = "#" * round(_BAR * (1 - (error or 0.0)))
         lines.append(f"{child['non_zero_rows']:>14,}  {bar:<{_BAR}} {100 * (1 - (error or 0.0)):.2f}")
     return lines
-
-
-def _error_of(child: dict[str, Any]) -> float | None:
-    """Return a child's error on the evaluation data, else on the selection data."""
-    error: float | None = child.get("eval_error", child.get("error"))
-    return error
 
 
 def _child_line(child: dict[str, Any]) -> str:
@@ -288,12 +278,8 @@ _FIRST_CELLS = (
     ("loss", "running_loss", "{:>9.5f}"),
 )
 _OBJECTIVE_CELL = ("objective", "objective", "{:>10.6f}")
-_CELLS = (
-    *_FIRST_CELLS,
-    ("error %", "running_error", "{:>8.2%}"),
-    ("eval %", "eval_error", "{:>7.2%}"),
-    _OBJECTIVE_CELL,
-)
+_ERROR_CELLS = (("error %", "running_error", "{:>8.2%}"), ("eval %", "eval_error", "{:>7.2%}"))
+_CELLS = (*_FIRST_CELLS, *_ERROR_CELLS, _OBJECTIVE_CELL)
 _NUMBER_CELLS = (*_FIRST_CELLS, ("eval mse", "eval_mse", "{:>11.5g}"), _OBJECTIVE_CELL)
 
 

@@ -44,16 +44,9 @@ data_option = click.option(
 @cluster_options
 @debug_option
 def report(
-    run: Place,
-    page: Place | None,
-    data: Place | None,
-    own_data: bool | None,
-    as_json: bool,
-    live: bool,
-    port: int,
-    debug: bool,
-    **options: Any,
-) -> int:
+    run: Place, page: Place | None, data: Place | None, own_data: bool | None, as_json: bool, live: bool,
+    port: int, debug: bool, **options: Any,
+) -> int:  # fmt: skip
     """Show a run's rounds, costs and result: as text, as JSON, or as a page with plots that needs no network."""
     if (page is not None) + as_json + live > 1:
         raise ParameterError("--html, --json and --live: one of them")
@@ -139,13 +132,9 @@ def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any
 @cluster_options
 @debug_option
 def compare(
-    runs: tuple[Place, ...],
-    page: Place | None,
-    data: Place | None,
-    as_json: bool,
-    debug: bool,
+    runs: tuple[Place, ...], page: Place | None, data: Place | None, as_json: bool, debug: bool,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Compare runs: curves, settings, distances between weights, rows they disagree on."""
     from distls.reporting.comparison import compare as run_compare
     from distls.reporting.comparison_text import comparison_lines

@@ -49,13 +49,7 @@ data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, meta
 @cluster_options
 @common_options
 def evaluate(
-    run: Place,
-    data: tuple[Place, ...],
-    as_json: bool,
-    every: bool,
-    quiet: bool,
-    debug: bool,
-    **options: Any,
+    run: Place, data: tuple[Place, ...], as_json: bool, every: bool, quiet: bool, debug: bool, **options: Any
 ) -> None:
     """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; for numbers, mse and r2.
 
@@ -116,12 +110,9 @@ def calibrate(
 @click.argument("run", type=PLACE)
 @click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
+    "--top", type=click.IntRange(1), default=1, show_default=True,
     help="Number of best classes or labels per row.",
-)
+)  # fmt: skip
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @reading_options
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
@@ -145,14 +136,9 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(
-            run,
-            data,
-            written,
-            executor=executor,
-            progress=progress,
-            notify=silent if quiet else note,
+            run, data, written, executor=executor, progress=progress, notify=silent if quiet else note,
             **options,
-        )
+        )  # fmt: skip
     if not quiet and written == out:
         say(f"{counted(n_rows, 'row')} predicted into {out}", OK)
 

@@ -64,24 +64,20 @@ class Commands(click.Group):
         except click.UsageError as error:
             raise meant(error) from None
         except (DistlsError, OSError, MemoryError) as error:
-            if _debugging(ctx):
+            if ctx.meta.get("distls.debug"):
                 raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             library = misled(error)
-            if library is None or _debugging(ctx):
+            if library is None or ctx.meta.get("distls.debug"):
                 raise
             why = f"{library} cannot be used as it is set ({' '.join(str(error).split())[:200]})"
             return say(f"distls: {why}; mend its environment variables or configuration files", USAGE)
 
 
-def _debugging(ctx: click.Context) -> bool:
-    # the context of the command is gone by now; its flag was noted on the group's
-    return bool(ctx.meta.get("distls.debug"))
-
-
 def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    # on the group's context, as that of the command is gone where errors are caught
     ctx.meta["distls.debug"] = value
     return value
 
@@ -127,14 +123,11 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core."),
         click.option(
-            "--threads-per-worker",
-            "--threads",
-            "threads_per_worker",
-            type=click.IntRange(1),
+            "--threads-per-worker", "--threads", "threads_per_worker", type=click.IntRange(1),
             help="Threads of each worker; default 1.",
         ),
         click.option("--memory-limit", type=Size(), help="Memory limit of each worker, such as 600MiB."),
-    )
+    )  # fmt: skip
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,24 +201,19 @@ def _request_option(option: Option) -> Callable[[Callable[..., Any]], Any]:
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of all commands that read source files, of whichever format."""
     return _with(
-        command,
-        click.option("--format", default="auto", type=FormatName(), show_default=True),
+        command, click.option("--format", default="auto", type=FormatName(), show_default=True),
         click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
         click.option(
-            "--unknown-features",
-            type=click.Choice(["error", "ignore"]),
-            default="error",
-            show_default=True,
+            "--unknown-features", type=click.Choice(["error", "ignore"]), default="error", show_default=True,
             help="Refuse features that training (--like) did not have, or leave them out.",
         ),
-    )
+    )  # fmt: skip
 
 
 def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what is in source files to train on, of whichever format."""
     return _with(
-        command,
-        reading_options,
+        command, reading_options,
         click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists."),
         click.option(
             "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
@@ -237,13 +225,10 @@ def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."
         ),
         click.option(
-            "--dtype",
-            type=click.Choice(["float32", "float64"]),
-            default="float32",
-            show_default=True,
+            "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True,
             help="Type of the stored values.",
         ),
-    )
+    )  # fmt: skip
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,22 +237,15 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         worker_options,
         click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            envvar="DASK_SCHEDULER_ADDRESS",
-            show_envvar=True,
+            "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
             help="Address of a running Dask scheduler to use.",
         ),
         tls_options,
         click.option(
-            "--executor",
-            "executor_kind",
-            type=click.Choice(["auto", "serial", "dask"]),
-            default="auto",
-            show_default=True,
-            help="Run in this process, or on Dask workers; auto: by the size of the data.",
+            "--executor", "executor_kind", type=click.Choice(["auto", "serial", "dask"]), default="auto",
+            show_default=True, help="Run in this process, or on Dask workers; auto: by the size of the data.",
         ),
-    )
+    )  # fmt: skip
 
 
 def _with(

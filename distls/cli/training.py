@@ -58,16 +58,13 @@ def methods(method: str | None) -> None:
     lines = [f"{chosen.name}: {chosen.summary}", f"paper: {chosen.paper}", ""]
     if chosen.aliases:
         lines += ["short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()), ""]
-    if chosen.continuous:
-        defaults = ", ".join(
-            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
-        )
-        lines += [f"on continuous targets (regression), unless the first is given: {defaults}", ""]
-    if chosen.published:
-        printed = ", ".join(
-            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.published.items()
-        )
-        lines += [f"as printed in the paper, by --as-published: {printed}", ""]
+    settings = {
+        "on continuous targets (regression), unless the first is given": chosen.continuous,
+        "as printed in the paper, by --as-published": chosen.published,
+    }
+    for when, values in settings.items():
+        shown = [f"{name}={json.dumps(value).strip(chr(34))}" for name, value in values.items()]
+        lines += [f"{when}: {', '.join(shown)}", ""] if shown else []
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
         lines.append(f"  {parameter.name:14} {parameter.description}{default}")
@@ -168,9 +165,10 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
             raise ParameterError(
                 f"--{option} describes actual workers and --cluster hypothetical ones; drop one of them"
             )
+    cluster, limit = Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]), options["memory_limit"]
     return {
-        "cluster": Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]),
-        "memory_limit": options["memory_limit"],
+        "cluster": cluster,
+        "memory_limit": limit,
         "stored_bytes": asked["n_bytes"],
         "rate": asked["rate"],
     }
@@ -188,15 +186,9 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @cluster_options
 @common_options
 def fit(
-    names: tuple[str, ...],
-    pairs: tuple[str, ...],
-    quiet: bool,
-    debug: bool,
-    checkpoint_seconds: float,
-    page: Place | None,
-    init: Place | None,
-    **options: Any,
-) -> int:
+    names: tuple[str, ...], pairs: tuple[str, ...], quiet: bool, debug: bool, checkpoint_seconds: float,
+    page: Place | None, init: Place | None, **options: Any,
+) -> int:  # fmt: skip
     """Train METHOD on DATASET into the new folder RUN.
 
     Without METHOD, one that suits DATASET is chosen, and its main parameters by cross-validation.
@@ -249,14 +241,9 @@ def fit(
 @cluster_options
 @common_options
 def resume(
-    run: Place,
-    quiet: bool,
-    debug: bool,
-    passes: float | None,
-    data: Place | None,
-    checkpoint_seconds: float,
+    run: Place, quiet: bool, debug: bool, passes: float | None, data: Place | None, checkpoint_seconds: float,
     **options: Any,
-) -> int:
+) -> int:  # fmt: skip
     """Continue a fit that was interrupted or killed, or with --passes one that has ended."""
     from distls.solvers.status import Status
     from distls.training.fitting import proceed, resumable

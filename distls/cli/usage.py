@@ -7,17 +7,12 @@ import click
 _LAST = "the last argument"
 # What is said here for what other programs call so, beside the hints about parameters.
 _SAID = {
-    "--label-column": "class-column target-column y",
-    "--passes": "epoch epochs iter iterations",
-    "--separator": "delimiter sep",
-    "--target continuous": "regression",
-    "--test FILE": "test-size validation-split",
-    "--workers or --threads-per-worker": "j jobs",
+    "--label-column": "class-column target-column y", "--passes": "epoch epochs iter iterations",
+    "--separator": "delimiter sep", "--target continuous": "regression",
+    "--test FILE": "test-size validation-split", "--workers or --threads-per-worker": "j jobs",
     "-p eta0=X, of methods with steps to choose": "learning-rate lr step-size",
-    "-p alpha=path and -p folds=N": "cv",
-    _LAST: "o out output output-dir",
-    "--help": "help",
-}
+    "-p alpha=path and -p folds=N": "cv", _LAST: "o out output output-dir", "--help": "help",
+}  # fmt: skip
 _COMMANDS = {"eval": "evaluate", "score": "evaluate", "test": "evaluate", "help": "--help"}
 _MEANT = {word: here for here, words in _SAID.items() for word in words.split()}
 

@@ -24,20 +24,17 @@ _LIMITS = (
     Parameter("warm_start", False, boolean, "start from the weights of the last fit"),
 )
 _AS_PUBLISHED = Parameter(
-    "as_published",
-    False,
-    boolean,
+    "as_published", False, boolean,
     "every parameter as the paper of the method prints it, but for those that differ from their defaults here",
-)
+)  # fmt: skip
 _KIND = (
     'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
     "not of a Dask frame; default: as their types and values say"
 )
+_SEED = "seed of all that is drawn, and of the order in which rows are stored"
 _ALWAYS = (
     Parameter("kind", None, lambda value: value, _KIND),
-    Parameter(
-        "random_state", 0, integer(0), "seed of all that is drawn, and of the order in which rows are stored"
-    ),
+    Parameter("random_state", 0, integer(0), _SEED),
     Parameter("executor", None, lambda value: value, _EXECUTOR),
 )
 

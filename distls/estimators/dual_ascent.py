@@ -168,18 +168,14 @@ class OfCost(DatasetEstimator):
 
 STRENGTH = (
     Parameter(
-        "alpha",
-        None,
-        number(above=0.0),
+        "alpha", None, number(above=0.0),
         "strength of the penalty, relative to the mean loss; default: from C",
     ),
     Parameter(
-        "C",
-        None,
-        number(above=0.0),
+        "C", None, number(above=0.0),
         "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1",
     ),
-)
+)  # fmt: skip
 
 
 class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier):

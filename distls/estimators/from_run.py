@@ -26,22 +26,14 @@ from distls.training.run_folder import Run, is_run
 from distls.workers.losses.loss_registry import has_probabilities, loss_named
 
 _CLASSIFIERS: dict[str, type[Any]] = {
-    "mcid": MCIDClassifier,
-    "sgd": StochasticClassifier,
-    "sgdqn": SGDQNClassifier,
-    "c-adaline": AdalineClassifier,
-    "adaline": AdalineClassifier,
-    "gls": GeneralizedLeastSquaresClassifier,
-    "cls": CalibratedLeastSquaresClassifier,
-    "stagewise": StagewiseClassifier,
-    "bcd": SparseMulticlassClassifier,
+    "mcid": MCIDClassifier, "sgd": StochasticClassifier, "sgdqn": SGDQNClassifier, "c-adaline": AdalineClassifier,
+    "adaline": AdalineClassifier, "gls": GeneralizedLeastSquaresClassifier,
+    "cls": CalibratedLeastSquaresClassifier, "stagewise": StagewiseClassifier, "bcd": SparseMulticlassClassifier,
     "sdca": DualLinearSVC,  # of losses with probabilities, DualLogisticRegression
-}
+}  # fmt: skip
 _REGRESSORS: dict[str, type[Any]] = {
-    "gls": GeneralizedLeastSquaresRegressor,
-    "csgd": CSGDRegressor,
-    "sdca": DualRidge,
-}
+    "gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor, "sdca": DualRidge,
+}  # fmt: skip
 # Those of `bcd`, each of one penalty
 _SPARSE: dict[str, type[Any]] = {kind.penalty: kind for kind in (Lasso, MultiTaskLasso, ElasticNet)}
 # Methods without one of their own: the method of the estimator that has their objective
@@ -156,7 +148,6 @@ def _is_mixed(model: FittedModel) -> bool:
 
 
 def _fill(estimator: Any, model: FittedModel, path: Place) -> None:
-    """Set the attributes of a fitted estimator."""
     set_model(estimator, model)
     if hasattr(model, "feature_names_in_"):
         estimator.feature_names_in_ = model.feature_names_in_

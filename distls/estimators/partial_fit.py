@@ -31,13 +31,9 @@ class StreamingEstimator(DatasetEstimator):
         self._stream: Stream | None = None
 
     def _learn(
-        self,
-        X: Any,
-        targets: NDArray[Any],
-        sample_weight: ArrayLike | None,
-        params: dict[str, Any],
+        self, X: Any, targets: NDArray[Any], sample_weight: ArrayLike | None, params: dict[str, Any],
         classes: list[Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Learn from a block of checked rows; targets are codes of `classes`, or numbers if there are none."""
         weight = None
         if sample_weight is not None:

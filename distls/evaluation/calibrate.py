@@ -80,15 +80,9 @@ class Calibrated(NamedTuple):
 
 @long_call
 def calibrate(
-    model: str | Place | LinearModel,
-    dataset: Scorable,
-    calibration: CalibrationKind | str | None = None,
-    *,
-    threshold_for: str | None = None,
-    executor: Any = None,
-    notify: Notify | None = None,
-    **reading: Any,
-) -> Calibrated:
+    model: str | Place | LinearModel, dataset: Scorable, calibration: CalibrationKind | str | None = None, *,
+    threshold_for: str | None = None, executor: Any = None, notify: Notify | None = None, **reading: Any,
+) -> Calibrated:  # fmt: skip
     """Calibrate the probabilities of a model of classes, or the thresholds of one of label sets, on held-out rows.
 
     Weights stay as they are, and without `threshold_for` so do predicted classes; predicted sets of labels change. A
@@ -181,11 +175,8 @@ def check_calibrable(target: str, n_classes: int, kind: CalibrationKind | str | 
         )
     if kind in known_kinds:
         return kind
-    of = (
-        ""
-        if kind not in (*CALIBRATIONS, *LABEL_CALIBRATIONS)
-        else f" for {name}, which predicts {_WHAT[target]}"
-    )
+    other = kind in (*CALIBRATIONS, *LABEL_CALIBRATIONS)
+    of = f" for {name}, which predicts {_WHAT[target]}" if other else ""
     raise ParameterError(f"calibration {kind}: expected one of {', '.join(known_kinds)}{of}")
 
 
@@ -216,13 +207,9 @@ def check_held_out(
 
 
 def calibrate_model(
-    executor: Executor,
-    data: Dataset,
-    model: LinearModel,
-    kind: CalibrationKind | str | None,
-    name: str,
+    executor: Executor, data: Dataset, model: LinearModel, kind: CalibrationKind | str | None, name: str,
     threshold_for: str | None = None,
-) -> Calibrated:
+) -> Calibrated:  # fmt: skip
     """Fit the calibration of a model to held-out rows; parameters and errors as those of `calibrate`."""
     model = without_threshold(model)
     chosen = check_calibrable(model.target, model.n_outputs, kind, name)

@@ -33,12 +33,8 @@ def certificate_kind(params: Mapping[str, Any], method: Method | None = None) ->
     dual = penalty_of(params) in penalties_with(dual=True) and not lacks(loss_of(params), dual=True)
     if method is not None and method.steps is not None and linear and dual and params["alpha"] != 0:
         return "duality_gap"
-    return _kind(
-        loss_of(params),
-        linear=linear,
-        bounded=not params["fit_intercept"] and params["alpha"] != 0,
-        penalty=penalty_of(params),
-    )
+    bounded = not params["fit_intercept"] and params["alpha"] != 0
+    return _kind(loss_of(params), linear=linear, bounded=bounded, penalty=penalty_of(params))
 
 
 def balances_for(params: Mapping[str, Any], method: Method | None = None) -> bool:
@@ -96,12 +92,8 @@ def certificate_of(
     # The sum of sizes, as each output's intercept can be moved by itself.
     rest = float(np.abs(total.intercept_gradient).sum()) / total.weight_sum
     free = problem.fit_intercept and b_scale is None
-    kind = _kind(
-        problem.loss,
-        linear=not predictor.recipe,
-        bounded=problem.alpha != 0 and (not free or (optimal_intercept and rest <= BALANCED)),
-        penalty=problem.penalty,
-    )
+    bounded = problem.alpha != 0 and (not free or (optimal_intercept and rest <= BALANCED))
+    kind = _kind(problem.loss, linear=not predictor.recipe, bounded=bounded, penalty=problem.penalty)
     if kind == "none":
         return {"kind": kind, "value": None}
     shift = intercept_slack(rest, predictor.intercept) if free else 0.0

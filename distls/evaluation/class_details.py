@@ -56,19 +56,16 @@ class ProbabilityQuality:
         """Return the figures as JSON values."""
         return {
             "log_loss": self.log_loss if math.isfinite(self.log_loss) else None,
-            "brier_score": self.brier_score,
-            "calibration_error": self.calibration_error,
+            "brier_score": self.brier_score, "calibration_error": self.calibration_error,
             "reliability": [
                 {
-                    "low": i / BINS,
-                    "high": (i + 1) / BINS,
-                    "n_rows": rows,
+                    "low": i / BINS, "high": (i + 1) / BINS, "n_rows": rows,
                     "confidence": None if rows == 0.0 else confidence,
                     "accuracy": None if rows == 0.0 else accuracy,
                 }
                 for i, (rows, confidence, accuracy) in enumerate(self.bins.tolist())
             ],
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,16 +159,9 @@ class ClassDetails:
 
     @classmethod
     def of(
-        cls,
-        total: MetricsSum,
-        k: int,
-        *,
-        weighted: bool,
-        by: str,
-        calibration: str | None,
-        cost: float | None,
-        threshold: dict[str, Any],
-    ) -> ClassDetails:
+        cls, total: MetricsSum, k: int, *, weighted: bool, by: str, calibration: str | None,
+        cost: float | None, threshold: dict[str, Any],
+    ) -> ClassDetails:  # fmt: skip
         """Return the figures of sums over rows."""
         hits = np.cumsum(total.ranks) / total.weight
         return cls(

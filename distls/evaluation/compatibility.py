@@ -30,12 +30,8 @@ def check_model_scores(dataset: Dataset, model: LinearModel | Dataset, model_nam
     # the digest covers fitted parameters too: the same transforms fitted on other data give other features
     if meta.transforms_digest != known.transforms_digest:
         mine, theirs = (",".join(t["name"] for t in each.transforms) or "none" for each in (meta, known))
-        why = (
-            f"transforms {mine}, {model_name} {theirs}"
-            if mine != theirs
-            else "transforms fitted on other data"
-        )
-        raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
+        own = f"{mine}, {model_name} {theirs}" if mine != theirs else "fitted on other data"
+        raise MismatchError(f"{dataset.path} has transforms {own}; ingest it with --like the training data")
     features = model.features() if isinstance(model, Dataset) else model.features
     dataset.check_names(unpack_names(features, model_name), model_name)
 

@@ -40,21 +40,11 @@ from distls.workers.rounds.block_stream import DatasetRef
 
 @long_call
 def evaluate(
-    model: str | Place | LinearModel,
-    dataset: Any,
-    y: Any = None,
-    *,
-    sample_weight: Any = None,
-    unknown_labels: str = "error",
-    costs: str | Path | None = None,
-    weighted: bool = False,
-    beside: str | Place | None = None,
-    executor: Any = None,
-    client: Any = None,
-    name: str | None = None,
-    notify: Notify | None = None,
-    **reading: Any,
-) -> AnyEvaluation:
+    model: str | Place | LinearModel, dataset: Any, y: Any = None, *, sample_weight: Any = None,
+    unknown_labels: str = "error", costs: str | Path | None = None, weighted: bool = False,
+    beside: str | Place | None = None, executor: Any = None, client: Any = None, name: str | None = None,
+    notify: Notify | None = None, **reading: Any,
+) -> AnyEvaluation:  # fmt: skip
     """Score a model on labelled data.
 
     Parameters

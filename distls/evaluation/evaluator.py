@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.dual_problem import balance_of, intercept_curvature, optimal_intercept
-from distls.evaluation.certificates import (
-    BOUNDS,
-    certificate_of,
-    dual_certificate,
-    rounding_of,
-    tightened,
-)
+from distls.evaluation.certificates import BOUNDS, certificate_of, dual_certificate, rounding_of, tightened
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import score_targets

@@ -41,11 +41,9 @@ def _totals(n_rows: int, error: float, log_loss: float | None, *others: Fact) ->
         Fact("error", error, percent, key="error"),
         *others,
     ]
-    return (
-        found
-        if log_loss is None
-        else [*found, Fact("log loss", log_loss, ".4f", "mean over rows", "log_loss")]
-    )
+    if log_loss is None:
+        return found
+    return [*found, Fact("log loss", log_loss, ".4f", "mean over rows", "log_loss")]
 
 
 def f1_facts(evaluation: Evaluation | LabelEvaluation) -> list[Fact]:
@@ -155,16 +153,11 @@ class Evaluation(_Proven):
             for t, p, c in self.confusion
         ]
         return {
-            "log_loss": None,
-            **as_json(self.facts()),
-            "unknown_labels": self.unknown,
-            "macro_precision": self.mean_of("precision"),
-            "macro_recall": self.mean_of("recall"),
-            "per_class": self.per_class(),
-            "confusion": named,
-            **({} if self.details is None else self.details.to_json()),
-            **self._proof(),
-        }
+            "log_loss": None, **as_json(self.facts()), "unknown_labels": self.unknown,
+            "macro_precision": self.mean_of("precision"), "macro_recall": self.mean_of("recall"),
+            "per_class": self.per_class(), "confusion": named,
+            **({} if self.details is None else self.details.to_json()), **self._proof(),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,15 +237,11 @@ class LabelEvaluation(_Proven):
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
         return {
-            "log_loss": None,
-            **as_json(self.facts()),
-            "weighted": self.weight is not None,
+            "log_loss": None, **as_json(self.facts()), "weighted": self.weight is not None,
             "precision_at": [{"k": k, "precision": value} for k, value in self.precision_at.items()],
-            "unknown_labels": self.unknown,
-            "calibration": self.calibration,
-            "per_class": self.per_class(),
+            "unknown_labels": self.unknown, "calibration": self.calibration, "per_class": self.per_class(),
             **self._proof(),
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -317,11 +306,9 @@ class RegressionEvaluation(_Proven):
             Fact("mse", self.mse, ".6g", "mean squared error", "mse"),
             Fact("r2", self.r2, r2_text, "1 is perfect, 0 is the mean", "r2"),
         ]
-        return (
-            found
-            if self.deviance is None
-            else [*found, Fact("deviance", self.deviance, ".6g", key="deviance")]
-        )
+        if self.deviance is not None:
+            found.append(Fact("deviance", self.deviance, ".6g", key="deviance"))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
@@ -345,12 +332,9 @@ def r2_text(value: float | None) -> str:
 
 def _class_row(label: Label, rows: float, predicted: float, right: float) -> dict[str, Any]:
     return {
-        "class": label,
-        "n_rows": rows,
-        "recall": right / rows if rows else None,
-        "precision": right / predicted if predicted else None,
-        "f1": _f1(rows, predicted, right),
-    }
+        "class": label, "n_rows": rows, "recall": right / rows if rows else None,
+        "precision": right / predicted if predicted else None, "f1": _f1(rows, predicted, right),
+    }  # fmt: skip
 
 
 def _ratio(part: float, whole: float) -> float:

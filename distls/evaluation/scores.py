@@ -141,12 +141,6 @@ def _of_classes(
     confusion = np.stack([*np.divmod(total.pairs, max(len(classes), 1)), counts], axis=1)
     error = (total.weight - float(total.right.sum())) / total.weight
     return Evaluation(
-        total.ledger.n_rows,
-        error,
-        log_loss,
-        total.n_unknown,
-        dataset.meta.classes,
-        classes,
-        confusion,
+        total.ledger.n_rows, error, log_loss, total.n_unknown, dataset.meta.classes, classes, confusion,
         details,
-    )
+    )  # fmt: skip

@@ -6,16 +6,11 @@ from typing import Any
 import numpy as np
 
 from distls.evaluation.compatibility import check_probabilities
-from distls.interchange.linear_form import (
-    class_array,
-    expected_rows,
-    has_sigmoids,
-    label_threshold,
-)
+from distls.interchange.linear_form import class_array, expected_rows, has_sigmoids, label_threshold
 from distls.interchange.raw_columns import Gaps, check_columns, features_of, has_columns
 from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, needing
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature, first_columns, whole_twins
 from distls.workers.ingestion.transforms import needs_digits, source_width
 from distls.workers.losses.loss_registry import loss_named
@@ -57,19 +52,14 @@ def to_onnx(model: FittedModel) -> tuple[bytes, str]:
     return graph.serialised(), graph.expected
 
 
-def _onnx() -> Any:
-    try:
-        import onnx
-    except ImportError:
-        raise ParameterError("--to onnx needs the package onnx; pip install 'distls[onnx]'") from None
-    return onnx
-
-
 class _Graph:
     """A graph that is built node after node; `last` is the name of the newest value."""
 
     def __init__(self, model: FittedModel) -> None:
-        self.model, self.onnx = model, _onnx()
+        with needing("--to onnx needs the package onnx; pip install 'distls[onnx]'"):
+            import onnx
+        self.model = model
+        self.onnx: Any = onnx
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []

@@ -16,14 +16,9 @@ from distls.workers.ingestion.formats.table_columns import MISSING, Feature, mis
 from distls.workers.ingestion.stand_ins import stand_ins
 
 _KINDS = {
-    "text": "documents",
-    "set": "sets of categories",
-    "hash": "hashed categories",
-    "date": "dates",
-    "time": "times of day",
-    "duration": "lengths of time",
-    "marked": "numbers with marks",
-}
+    "text": "documents", "set": "sets of categories", "hash": "hashed categories", "date": "dates",
+    "time": "times of day", "duration": "lengths of time", "marked": "numbers with marks",
+}  # fmt: skip
 
 
 def features_of(model: FittedModel) -> tuple[Feature, ...]:
@@ -50,11 +45,8 @@ def check_columns(model: FittedModel, to: str, reads: Container[str] = ()) -> No
         lists = feature.indices or (feature.width and not feature.kind)
         if lists or (feature.kind and feature.kind not in reads):
             what = "lists" if lists else _KINDS.get(feature.style) or _KINDS[feature.kind]
-            other = (
-                "--to sklearn includes them"
-                if feature.kind in ("text", "set")
-                else "--to npz has the weights"
-            )
+            words = feature.kind in ("text", "set")
+            other = "--to sklearn includes them" if words else "--to npz has the weights"
             raise ParameterError(
                 f'{model.name}: column "{feature.name}" holds {what}, which {to} cannot read; {other}, '
                 f'distls.load_model predicts, and --ignore-columns "{feature.name}" of train makes a model without it'

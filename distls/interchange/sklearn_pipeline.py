@@ -35,15 +35,9 @@ from distls.interchange.linear_form import (
     has_sigmoids,
     label_threshold,
 )
-from distls.interchange.raw_columns import (
-    Gaps,
-    check_columns,
-    features_of,
-    has_columns,
-    without_standardize,
-)
+from distls.interchange.raw_columns import Gaps, check_columns, features_of, has_columns, without_standardize
 from distls.serving.fitted_model import FittedModel
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, needing
 from distls.workers.ingestion.formats.mixed_columns import hashing_of
 from distls.workers.ingestion.formats.table_columns import Feature, first_columns
 from distls.workers.ingestion.transforms import source_width
@@ -54,10 +48,8 @@ def to_skops(model: FittedModel) -> tuple[bytes, str]:
 
     Raises ParameterError if scikit-learn has no such model, or skops is not installed.
     """
-    try:
+    with needing("--to sklearn needs the package skops; pip install 'distls[sklearn]'"):
         import skops.io
-    except ImportError:
-        raise ParameterError("--to sklearn needs the package skops; pip install 'distls[sklearn]'") from None
     made, rows = pipeline_of(model)
     return bytes(skops.io.dumps(made)), rows
 
@@ -104,10 +96,8 @@ def _first_step(model: FittedModel) -> tuple[list[tuple[str, BaseEstimator]], st
 
 
 def _encoder(model: FittedModel, features: tuple[Feature, ...]) -> ColumnTransformer:
-    try:
+    with needing("--to sklearn of a table needs the package pandas; pip install pandas"):
         import pandas as pd
-    except ImportError:
-        raise ParameterError("--to sklearn of a table needs the package pandas; pip install pandas") from None
     gaps, starts = Gaps.of(model), dict(zip(first_columns(features), features, strict=False))
     columns: list[tuple[str, Any, Any]] = []
     rows: dict[str, list[Any]] = {}  # two of a frame: a fit to them sets every attribute

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.interchange.linear_form import Folded, expected_rows, folded, label_threshold
 from distls.serving.fitted_model import FittedModel
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, needing
 from distls.storage.model.model import LinearModel, one_of_two
 from distls.workers.losses.loss_registry import binary_form, loss_elsewhere
 
@@ -77,27 +77,19 @@ def _names_and_bits(model: FittedModel, own: Folded) -> tuple[str, int]:
 
 def _saved(own: Folded, options: str, size: int, shift: int) -> bytes:
     """Return the bytes of a model with these weights, made by vw itself."""
-    workspace = _workspace()
+    with needing("--to vw needs the package vowpalwabbit; pip install 'distls[vw]'"):
+        from vowpalwabbit import Workspace
     with tempfile.TemporaryDirectory(prefix="distls-export-") as folder:
         path = Path(folder) / "model"
         constant = "" if own.intercept.any() else "--noconstant "
-        made = workspace(f"{_OPTIONS} {constant}{options} -f {path}")
+        made = Workspace(f"{_OPTIONS} {constant}{options} -f {path}")
         _set_weights(made, own.weights, 0, shift)
         _set_weights(made, own.intercept[None, :], CONSTANT % size, shift)
         made.finish()
         return path.read_bytes()
 
 
-def _workspace() -> Any:
-    try:
-        from vowpalwabbit import Workspace
-    except ImportError:
-        raise ParameterError("--to vw needs the package vowpalwabbit; pip install 'distls[vw]'") from None
-    return Workspace
-
-
 def _set_weights(made: Any, weights: NDArray[np.float64], first: int, shift: int) -> None:
-    """Set the weights of features first, first + 1, ..."""
     for row, output in zip(*(places.tolist() for places in np.nonzero(weights)), strict=True):
         made.set_weight(((first + row) << shift) + output, 0, float(weights[row, output]))
 
@@ -184,13 +176,9 @@ def _refuse(option: str) -> NoReturn:
 
 def _as_text(content: bytes) -> bytes:
     """Return the readable form of a binary model, as vw itself writes it."""
-    try:
+    remedy = "pip install 'distls[vw]'; or give the text that vw writes with --readable_model"
+    with needing(f"--from vw of a binary model needs the package vowpalwabbit: {remedy}"):
         from vowpalwabbit import Workspace
-    except ImportError:
-        raise ParameterError(
-            "--from vw of a binary model needs the package vowpalwabbit: pip install 'distls[vw]'; or give the text "
-            "that vw writes with --readable_model"
-        ) from None
     with tempfile.TemporaryDirectory(prefix="distls-import-") as folder:
         model, readable = Path(folder) / "model", Path(folder) / "text"
         model.write_bytes(content)

@@ -133,22 +133,16 @@ def fit_intercept(description: str = "fit an unpenalised intercept") -> Paramete
     return Parameter("fit_intercept", True, boolean, description)
 
 
-STANDARDIZE = Parameter(
-    "standardize",
-    None,
-    boolean,
-    "fit to dense columns that are standardized, and numbers less their mean, by the first partition; the weights are "
-    "those of the rows as they are; default: no, but of numbers with no alpha where scales or means are ten times off",
-    optional=True,
-)
+# A parameter's row: its name, default and parser, then what it is; a formatter would spread it over lines.
+# fmt: off
+STANDARDIZE = Parameter("standardize", None, boolean,
+                        "fit to dense columns that are standardized, and numbers less their mean, by the first "
+                        "partition; the weights are those of the rows as they are; default: no, but of numbers with "
+                        "no alpha where scales or means are ten times off", optional=True)
 NO_PAPER_INTERCEPT = fit_intercept("fit an unpenalised intercept; not in the paper")
-INTERCEPT_SCALING = Parameter(
-    "intercept_scaling",
-    None,
-    number(above=0.0),
-    "penalise the intercept as the weight of one more feature, of this value in every row: -B of LIBLINEAR; default: "
-    "not penalised",
-)
+INTERCEPT_SCALING = Parameter("intercept_scaling", None, number(above=0.0),
+                              "penalise the intercept as the weight of one more feature, of this value in every row: "
+                              "-B of LIBLINEAR; default: not penalised")
 
 
 def lanes(description: str) -> Parameter:
@@ -170,24 +164,15 @@ LANES_READ = lanes(
     "groups of partitions read in parallel; default max(8, parallelism), at most one for each partition"
 )
 INIT = init("a run or model to start from; classes that it does not have begin with weights of zero")
-SHUFFLE = Parameter(
-    "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
-)
+SHUFFLE = Parameter("shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored")
 
 # Of paths of strengths, ``alpha=path``.
-ALPHAS = Parameter(
-    "alphas",
-    None,
-    _path_alphas,
-    "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
-    "(default 10), with l2 alone from 1e-2 to 1e-6 of the mean squared norm of a row; or a list such as 1e-2:1e-3",
-)
-FOLDS = Parameter(
-    "folds",
-    None,
-    integer(2, 1000),
-    "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation",
-)
+ALPHAS = Parameter("alphas", None, _path_alphas,
+                   "with alpha=path: the number of alphas, from the smallest with all weights zero down to a "
+                   "thousandth of it (default 10), with l2 alone from 1e-2 to 1e-6 of the mean squared norm of a "
+                   "row; or a list such as 1e-2:1e-3")
+FOLDS = Parameter("folds", None, integer(2, 1000),
+                  "choose one of alpha=path by cross-validation with this many folds; default: no cross-validation")
 
 # Of methods that prove the optimum by a dual point.
 DUAL_PENALTY = (
@@ -195,13 +180,9 @@ DUAL_PENALTY = (
     Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
 )
 
-PRUNE = Parameter(
-    "prune",
-    None,
-    boolean,
-    "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; default: none is "
-    "left out",
-)
+PRUNE = Parameter("prune", None, boolean,
+                  "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; "
+                  "default: none is left out")
 
 
 # Said of methods with `alpha_by_rows` of classes.
@@ -218,56 +199,33 @@ def strengths(
 
 # Parameters of the feature maps; the kind of map is the method's own `features`.
 FEATURE_PARAMETERS = (
-    Parameter(
-        "pca", None, integer(1), "project rows onto this many principal components before random features"
-    ),
-    Parameter(
-        "bandwidth",
-        None,
-        number_or(number(above=0.0), "median"),
-        "s of the kernel exp(-|x - x'|^2 / s); median: the median squared distance of rows (default, except for "
-        "polynomials, whose mean square is scaled to 1)",
-    ),
+    Parameter("pca", None, integer(1), "project rows onto this many principal components before random features"),
+    Parameter("bandwidth", None, number_or(number(above=0.0), "median"),
+              "s of the kernel exp(-|x - x'|^2 / s); median: the median squared distance of rows (default, except "
+              "for polynomials, whose mean square is scaled to 1)"),
     Parameter("degree", None, integer(1, 9), "degree of random polynomials; default 2"),
-    Parameter(
-        "image",
-        None,
-        str,
-        "shape of a row's image, HEIGHTxWIDTHxCHANNELS; default: square, 3 channels if that fits",
-    ),
+    Parameter("image", None, str,
+              "shape of a row's image, HEIGHTxWIDTHxCHANNELS; default: square, 3 channels if that fits"),
     Parameter("mask_side", None, integer(1), "side of a square filter in pixels; default 6"),
     Parameter("pool", None, integer(1), "average convolutions over pool x pool regions; default 2"),
-    Parameter(
-        "rectify",
-        None,
-        one_of("two-sided", "absolute", "triangle"),
-        "rectification of convolutions: both signs apart (default), without the sign, or triangle: how much nearer a "
-        "patch is to a filter than to the filters of the block on average (Coates et al. 2011)",
-    ),
+    Parameter("rectify", None, one_of("two-sided", "absolute", "triangle"),
+              "rectification of convolutions: both signs apart (default), without the sign, or triangle: how much "
+              "nearer a patch is to a filter than to the filters of the block on average (Coates et al. 2011)"),
     Parameter("threshold", None, number(0.0), "value that a filter's response must exceed; default 0"),
-    Parameter(
-        "contrast", None, boolean, "normalise the contrast of patches before convolutions; default false"
-    ),
-    Parameter(
-        "expand",
-        None,
-        integer(1),
-        "with filters: make this many of a block's features random polynomials of the others; default none",
-    ),
+    Parameter("contrast", None, boolean, "normalise the contrast of patches before convolutions; default false"),
+    Parameter("expand", None, integer(1),
+              "with filters: make this many of a block's features random polynomials of the others; default none"),
 )
 
 # For methods with one block of features.
 ONE_BLOCK = (
-    Parameter(
-        "features",
-        "none",
-        features_or("none"),
-        "none: the row itself; otherwise random Fourier features, logits or low-degree polynomials of it, or "
-        "convolutions of images with random or k-means filters",
-    ),
+    Parameter("features", "none", features_or("none"),
+              "none: the row itself; otherwise random Fourier features, logits or low-degree polynomials of it, or "
+              "convolutions of images with random or k-means filters"),
     Parameter("block_size", None, integer(1), f"generated features; default {BLOCK_SIZE}"),
     *FEATURE_PARAMETERS,
 )
+# fmt: on
 
 
 def shown_value(value: Any) -> str:

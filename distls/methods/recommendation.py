@@ -167,7 +167,6 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
 
 
 def _search(data: Dataset, folds: int) -> Params:
-    """Return the parameters of a search by folds."""
     # one lane takes fewer passes, and what is small is trained in one process
     small = int(data.decoded_bytes.sum()) <= _ONE_LANE_BYTES
     return {"folds": folds, "prune": True, **({"lanes": 1} if small else {})}

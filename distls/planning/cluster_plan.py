@@ -76,24 +76,13 @@ class ClusterPlan(Shown):
 
 
 def plan(
-    method: str | Place | Dataset,
-    dataset: str | Place | Dataset | None = None,
-    *,
-    params: Mapping[str, Any] | None = None,
-    passes: float | None = None,
-    seed: int = 0,
-    as_published: bool = False,
-    parallelism: int | None = None,
-    probe: bool = True,
-    cluster: str | None = None,
-    bandwidth: str | None = None,
-    latency: str | None = None,
-    bytes: int | str | None = None,
-    rate: float | None = None,
-    workers: int | None = None,
-    threads: int | None = None,
-    memory_limit: int | str | None = None,
-) -> Plan | ClusterPlan:
+    method: str | Place | Dataset, dataset: str | Place | Dataset | None = None, *,
+    params: Mapping[str, Any] | None = None, passes: float | None = None, seed: int = 0,
+    as_published: bool = False, parallelism: int | None = None, probe: bool = True,
+    cluster: str | None = None, bandwidth: str | None = None, latency: str | None = None,
+    bytes: int | str | None = None, rate: float | None = None, workers: int | None = None,
+    threads: int | None = None, memory_limit: int | str | None = None,
+) -> Plan | ClusterPlan:  # fmt: skip
     """Return what a fit will cost in memory, bytes and seconds, as ``distls plan`` shows it.
 
     Parameters
@@ -288,13 +277,10 @@ def resized(dataset: Dataset, stored_bytes: int) -> Dataset:
     count = max(1, math.ceil(decoded * factor / max(_PARTITION, largest)))
     meta, table = dataset.meta, dataset.table
     grown = msgspec.structs.replace(
-        meta,
-        n_rows=_times(meta.n_rows, factor),
-        nnz=_times(meta.nnz, factor),
+        meta, n_rows=_times(meta.n_rows, factor), nnz=_times(meta.nnz, factor),
         label_counts=[_times(rows, factor) for rows in meta.label_counts],
-        label_weights=[weight * factor for weight in meta.label_weights],
-        weight_sum=meta.weight_sum * factor,
-    )
+        label_weights=[weight * factor for weight in meta.label_weights], weight_sum=meta.weight_sum * factor,
+    )  # fmt: skip
     parts = PartitionTable(
         _cut(grown.n_rows, count),
         _cut(grown.nnz, count),

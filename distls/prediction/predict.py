@@ -31,7 +31,7 @@ from distls.long_calls import long_call
 from distls.model_check import check_model, predictor_of
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import prediction_names
-from distls.storage.dataset.row_origins import RowOrigins, RowSources
+from distls.storage.dataset.row_origins import RowOrigins
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
 from distls.storage.filesystem.locks import locked
@@ -54,20 +54,10 @@ _REMEDY = "nothing was written under that name; make room and predict again"
 
 @long_call
 def predict(
-    model: str | Place | LinearModel,
-    dataset: Scorable,
-    out: str | Place,
-    *,
-    top: int = 1,
-    proba: bool = False,
-    labelled: bool = False,
-    overwrite: bool = False,
-    executor: Any = None,
-    client: Any = None,
-    progress: Any = None,
-    notify: Notify | None = None,
-    **reading: Any,
-) -> int:
+    model: str | Place | LinearModel, dataset: Scorable, out: str | Place, *, top: int = 1,
+    proba: bool = False, labelled: bool = False, overwrite: bool = False, executor: Any = None,
+    client: Any = None, progress: Any = None, notify: Notify | None = None, **reading: Any,
+) -> int:  # fmt: skip
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
 
     Parameters
@@ -165,15 +155,9 @@ def _alone(target: Place, ids: frozenset[str]) -> Iterator[None]:
 
 
 def _write(
-    fitted: LinearModel,
-    data: Dataset,
-    target: Place,
-    top: int,
-    proba: bool,
-    executor: Executor,
-    progress: Progress | None,
-    complete: Callable[[], None],
-) -> None:
+    fitted: LinearModel, data: Dataset, target: Place, top: int, proba: bool, executor: Executor,
+    progress: Progress | None, complete: Callable[[], None],
+) -> None:  # fmt: skip
     shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
@@ -198,15 +182,11 @@ def _sweep(target: Place, ids: frozenset[str]) -> None:
         return
     half = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}\.partial")
     for path in target.parent.iterdir():
-        if half.fullmatch(path.name) and _is_left(path, ids):
+        if not half.fullmatch(path.name) or path.is_symlink():
+            continue
+        # of predictions, or of source files ingested for them
+        if are_predictions(path, ids, whole=False) or (path / STAGING).is_dir() or is_dataset(path):
             remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _is_left(path: Path, ids: frozenset[str]) -> bool:
-    """Return whether something under a temporary name is of predictions, or of source files ingested for them."""
-    if path.is_symlink():
-        return False
-    return are_predictions(path, ids, whole=False) or (path / STAGING).is_dir() or is_dataset(path)
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
@@ -260,12 +240,9 @@ def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
 
 
 def _write_csv(
-    target: Place,
-    blocks: Iterator[Predicted],
-    model: LinearModel,
-    header: list[str],
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str],
     shown: OriginColumns | None,
-) -> None:
+) -> None:  # fmt: skip
     columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
     with text_file(target) as file:
         writer, row = csv.writer(file), 0
@@ -314,22 +291,18 @@ def _csv_field(text: str) -> str:
 
 
 def _write_zarr(
-    target: Place,
-    blocks: Iterator[Predicted],
-    model: LinearModel,
-    n_rows: int,
-    top: int,
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int,
     shown: OriginColumns | None,
-) -> None:
+) -> None:  # fmt: skip
     width = model.n_outputs if model.target == "continuous" else top
     dtype = model.weights.dtype
     facts = None if shown is None else shown.origins.facts
     with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target, facts) as arrays:
         for index, block in enumerate(blocks):
-            if shown is not None:
-                arrays.append_origins(shown.read(index))
-            if block.indptr is not None and block.labels is not None:
-                arrays.append_sets(block.indptr, block.labels)
+            if shown is not None and arrays.origins is not None:
+                arrays.origins.append(shown.origins.read(index))
+            if block.indptr is not None and block.labels is not None and arrays.sets is not None:
+                arrays.sets.append(block.indptr, block.labels)
             arrays.append(*([block.scores] if model.target == "continuous" else [block.codes, block.scores]))
 
 
@@ -351,14 +324,9 @@ class OriginColumns:
         own = (["source_file"] if several else []) + (["source_row"] if self.numbered else [])
         return own + ([self.id_name] if self.origins.facts.ids else [])
 
-    def read(self, index: int) -> RowSources:
-        """Return the origins of partition `index`, those that are shown."""
-        return self.origins.read(index)
-
     def columns(self, index: int) -> list[Any]:
         """Return the columns of the rows of partition `index`."""
-        sources = self.read(index)
-        columns: list[Any] = []
+        sources, columns = self.origins.read(index), list[Any]()
         if sources.files is not None:
             columns.append([self.origins.facts.files[code] for code in sources.files.tolist()])
         if self.numbered:

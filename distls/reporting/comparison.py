@@ -68,13 +68,9 @@ class Comparison(Shown):
 
 @long_call
 def compare(
-    runs: Sequence[str | Place],
-    data: str | Place | None = None,
-    *,
-    html: str | Place | None = None,
-    executor: Any = None,
-    **workers: Unpack[Workers],
-) -> Comparison:
+    runs: Sequence[str | Place], data: str | Place | None = None, *, html: str | Place | None = None,
+    executor: Any = None, **workers: Unpack[Workers],
+) -> Comparison:  # fmt: skip
     """Compare runs of the same classes and features, with `data` also their predictions for its rows.
 
     With `html` a page of it is written too.
@@ -130,12 +126,9 @@ def _sides(model: LinearModel, other: LinearModel) -> list[tuple[Any, Any, Any]]
         (lambda count: f"{count:,} features", model.n_features, other.n_features),
         (_said_classes, tuple(model.classes), tuple(other.classes)),
         (lambda count: f"{count} outputs", model.n_outputs, other.n_outputs),
-        (
-            lambda digest: f"transforms of digest {str(digest)[:12] or 'none'}",
-            model.transforms_digest,
-            other.transforms_digest,
-        ),
-    ]
+        (lambda digest: f"transforms of digest {str(digest)[:12] or 'none'}",
+         model.transforms_digest, other.transforms_digest),
+    ]  # fmt: skip
 
 
 def _said_classes(classes: Sequence[Any]) -> str:
@@ -230,25 +223,18 @@ def _agreement(
 def _told(total: AgreementSum, names: Sequence[str], classes: Sequence[Any], data: Dataset) -> dict[str, Any]:
     n_rows = data.meta.n_rows
     pairs = [
-        {
-            "runs": [names[i], names[j]],
-            "rows": int(total.apart[i, j]),
-            "fraction": float(total.apart[i, j] / n_rows),
-        }
+        {"runs": [names[i], names[j]], "rows": int(apart), "fraction": float(apart / n_rows)}
         for i, j in itertools.combinations(range(len(names)), 2)
+        for apart in [total.apart[i, j]]
     ]
     return {
-        "dataset": str(data.path),
-        "n_rows": n_rows,
-        "errors": (total.errors / n_rows).tolist(),
-        "disputed": total.disputed,
-        "pairs": pairs,
+        "dataset": str(data.path), "n_rows": n_rows, "errors": (total.errors / n_rows).tolist(),
+        "disputed": total.disputed, "pairs": pairs,
         "rows": [
             {
-                "row": int(row),
-                "class": None if true < 0 else classes[true],
+                "row": int(row), "class": None if true < 0 else classes[true],
                 "predicted": [classes[code] for code in predicted],
             }
             for row, true, *predicted in total.rows.tolist()
         ],
-    }
+    }  # fmt: skip

@@ -58,13 +58,10 @@ def costs_of(events: Sequence[dict[str, Any]], status: dict[str, Any]) -> dict[s
     last = events[-1] if events else {}
     return {
         "seconds": status["seconds"] if status["seconds"] else last.get("seconds", 0.0),
-        "parts": parts_of(last | status),
-        "eval_seconds": last.get("eval_seconds", 0.0),
-        "startup_seconds": status.get("startup_seconds"),
-        "process_seconds": seconds_of(events),
-        "worker_peaks": memory_of(events),
-        "plan": status.get("plan"),
+        "parts": parts_of(last | status), "eval_seconds": last.get("eval_seconds", 0.0),
+        "startup_seconds": status.get("startup_seconds"), "process_seconds": seconds_of(events),
+        "worker_peaks": memory_of(events), "plan": status.get("plan"),
         "bytes_read": sum(event["bytes_read"] for event in events),
         "cached_bytes": sum(event["cached_bytes"] for event in events),
         "rows_read": sum(event["n_rows"] for event in events),
-    }
+    }  # fmt: skip

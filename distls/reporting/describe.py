@@ -22,15 +22,8 @@ MOST_CLASSES = 1000  # whose strongest features the JSON has
 _SHOWN_NAMES, _SHOWN_FEATURES = 20, 10
 # Fields of a run's status that are shown if present.
 _OPTIONAL = (
-    "eval_error",
-    "eval_mse",
-    "select_error",
-    "select_mse",
-    "averaging",
-    "children",
-    "notes",
-    "warnings",
-)
+    "eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes", "warnings",
+)  # fmt: skip
 
 
 def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict[str, Any]:
@@ -67,18 +60,12 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
     meta = dataset.meta.to_json()
     first = ("n_rows", "n_features", "nnz", "classes")
     return {
-        "kind": "dataset",
-        **{name: meta[name] for name in first},
-        "partitions": len(dataset),
-        "fingerprint": dataset.fingerprint,
-        "stored_bytes": int(dataset.stored_bytes.sum()),
-        "decoded_bytes": int(dataset.decoded_bytes.sum()),
-        **_exchangeability(dataset),
-        **_columns(dataset),
-        **_names(dataset),
-        **_table_columns(meta["source"], meta["transforms"]),
+        "kind": "dataset", **{name: meta[name] for name in first}, "partitions": len(dataset),
+        "fingerprint": dataset.fingerprint, "stored_bytes": int(dataset.stored_bytes.sum()),
+        "decoded_bytes": int(dataset.decoded_bytes.sum()), **_exchangeability(dataset), **_columns(dataset),
+        **_names(dataset), **_table_columns(meta["source"], meta["transforms"]),
         **{name: value for name, value in meta.items() if name not in first},
-    }
+    }  # fmt: skip
 
 
 def _exchangeability(dataset: Dataset) -> dict[str, Any]:
@@ -88,20 +75,16 @@ def _exchangeability(dataset: Dataset) -> dict[str, Any]:
 
 
 def _columns(dataset: Dataset) -> dict[str, Any]:
-    """Return the description of the column shards, if any."""
     shards = dataset.columns
     if shards is None:
         return {}
     return {
         "columns": {
-            "shards": len(shards),
-            "shard_size": shards.shard_size,
-            "stored_bytes": int(shards.stored_bytes.sum()),
-            "decoded_bytes": int(shards.decoded_bytes.sum()),
-            "codec": shards.codec,
-            "digest": shards.digest,
+            "shards": len(shards), "shard_size": shards.shard_size,
+            "stored_bytes": int(shards.stored_bytes.sum()), "decoded_bytes": int(shards.decoded_bytes.sum()),
+            "codec": shards.codec, "digest": shards.digest,
         }
-    }
+    }  # fmt: skip
 
 
 def _table_columns(source: Mapping[str, Any], transforms: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -164,42 +147,25 @@ def _describe_run(run: Run, most_classes: int | None) -> dict[str, Any]:
     config, status = run.config, run.status
     params = status.get("selected") or config.grid[0]
     return {
-        "kind": "run",
-        "method": config.method,
-        "params": params,
+        "kind": "run", "method": config.method, "params": params,
         **({"as_published": True, "departures": config.departures} if config.as_published else {}),
-        "status": status["status"],
-        "passes": status["passes"],
-        "seconds": status["seconds"],
+        "status": status["status"], "passes": status["passes"], "seconds": status["seconds"],
         "objective": status.get("objective"),
         "certificate": status.get("certificate") or {"kind": "none", "value": None},
-        "dataset": config.dataset,
-        "dataset_fingerprint": config.dataset_fingerprint,
-        "weights_sha256": status.get("weights_sha256"),
-        "seed": config.seed,
-        **_published(run, most_classes),
+        "dataset": config.dataset, "dataset_fingerprint": config.dataset_fingerprint,
+        "weights_sha256": status.get("weights_sha256"), "seed": config.seed, **_published(run, most_classes),
         **{name: status[name] for name in _OPTIONAL if name in status},
-    }
+    }  # fmt: skip
 
 
 def _describe_model(model: LinearModel, most_classes: int | None) -> dict[str, Any]:
     return {
-        "kind": "model",
-        "method": model.method,
-        "loss": model.loss,
-        "params": model.params,
-        "target": model.target,
-        "n_features": model.n_features,
-        "classes": model.classes,
-        "dtype": model.weights.dtype.name,
-        "transforms": model.transforms,
-        "source": model.source,
-        **_table_columns(model.source, model.transforms),
-        "dataset_fingerprint": model.dataset_fingerprint,
-        "weights_sha256": model.sha256,
-        **_calibration(model),
-        **_top_features(model, most_classes),
-    }
+        "kind": "model", "method": model.method, "loss": model.loss, "params": model.params,
+        "target": model.target, "n_features": model.n_features, "classes": model.classes,
+        "dtype": model.weights.dtype.name, "transforms": model.transforms, "source": model.source,
+        **_table_columns(model.source, model.transforms), "dataset_fingerprint": model.dataset_fingerprint,
+        "weights_sha256": model.sha256, **_calibration(model), **_top_features(model, most_classes),
+    }  # fmt: skip
 
 
 def _calibration(model: LinearModel) -> dict[str, Any]:
@@ -285,7 +251,7 @@ def _field(name: str, value: Any, indent: str) -> list[str]:
     title = f"{indent}{printable(name):{max(_WIDTH - len(indent), 1)}}"
     if isinstance(value, Mapping) and value:
         flat = ", ".join(f"{printable(key)}={_value(each)}" for key, each in value.items())
-        if all(_is_plain(each) for each in value.values()) and len(flat) <= _SHORT:
+        if len(flat) <= _SHORT and not any(isinstance(each, (Mapping, list)) for each in value.values()):
             return [f"{title} {flat}"]
         return [title.rstrip(), *_table(value, indent + "  ")]
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value[:_SHOWN]):
@@ -317,12 +283,7 @@ def _rest(count: int, indent: str) -> list[str]:
     return [f"{indent}and {count - _SHOWN:,} more; --json has all"] if count > _SHOWN else []
 
 
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, (Mapping, list))
-
-
 def _value(value: Any) -> str:
-    """Return a value on one line."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):

@@ -36,13 +36,9 @@ def note(text: str) -> Markup:
 
 
 def sortable(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    words: Sequence[int] = (0,),
-    chosen: int = -1,
-    stacked: bool = False,
-) -> Markup:
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, words: Sequence[int] = (0,),
+    chosen: int = -1, stacked: bool = False,
+) -> Markup:  # fmt: skip
     """Return a table that is sorted by a click on a heading; a cell is text, or a pair (number, text).
 
     The columns `words` have text, which is aligned left; the row `chosen` is marked, -1 for none. On a phone the cells

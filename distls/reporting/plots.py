@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.reporting.costs import SHARES, memory_of, round_seconds, seconds_of
 from distls.reporting.run_report import thinned
-from distls.storage.errors import BadInputError, printable
+from distls.storage.errors import BadInputError, needing, printable
 
 Record = dict[str, Any]
 
@@ -44,10 +44,8 @@ class Curve:
 
 def check_bokeh() -> None:
     """Raise BadInputError, with the remedy, where Bokeh is not installed."""
-    try:
+    with needing("HTML reports are drawn with Bokeh; pip install 'distls[report]'", BadInputError):
         import bokeh  # noqa: F401
-    except ImportError:
-        raise BadInputError("HTML reports are drawn with Bokeh; pip install 'distls[report]'") from None
 
 
 def _figure(x: str, y: str, **options: Any) -> Any:
@@ -83,19 +81,12 @@ def _finite(value: Any) -> bool:
 
 
 def line_plot(
-    title: str,
-    axes: tuple[str, str],
-    curves: Sequence[Curve],
-    *,
-    caption: str = "",
-    log_x: bool = False,
+    title: str, axes: tuple[str, str], curves: Sequence[Curve], *, caption: str = "", log_x: bool = False,
     log_y: bool = False,
-) -> Drawn | None:
+) -> Drawn | None:  # fmt: skip
     """Return a plot of lines, None without a point; logarithmic axes show positive values only."""
     given = [_positive(curve, log_x, log_y) for curve in curves]
-    shown = [
-        (colour, curve) for colour, curve in zip(_cycled(len(given)), given, strict=True) if curve.points
-    ]
+    shown = [(COLOURS[i % len(COLOURS)], curve) for i, curve in enumerate(given) if curve.points]
     if not shown:
         return None
     kinds = {name: "log" for name, log in (("x_axis_type", log_x), ("y_axis_type", log_y)) if log}
@@ -109,10 +100,6 @@ def line_plot(
         _hover(made, marks, [(axes[0], "@x{0.[0000]}"), (curve.name, "@y{0.[00000]}")])
     legend = [(colour, curve.name) for colour, curve in shown]
     return Drawn(title, made, legend if len(legend) > 1 else [], caption)
-
-
-def _cycled(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
 def _positive(curve: Curve, log_x: bool, log_y: bool) -> Curve:

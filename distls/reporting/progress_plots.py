@@ -26,13 +26,9 @@ def progress_plots(events: Sequence[Record]) -> list[Drawn | None]:
         curve_of("rows just read", events, "passes", "running_loss"),
     ]
     return [
-        *plots,
-        line_plot("Loss", ("passes", "loss"), losses, caption=_LOSS_SAID),
-        _objective_plot(events),
-        _certificate_plot(events),
-        _features_plot(events),
-        _averaging_plot(events),
-    ]
+        *plots, line_plot("Loss", ("passes", "loss"), losses, caption=_LOSS_SAID), _objective_plot(events),
+        _certificate_plot(events), _features_plot(events), _averaging_plot(events),
+    ]  # fmt: skip
 
 
 _LOSS_SAID = "Rows are scored just before they are learned from; on evaluation data it is the log loss."
@@ -47,10 +43,8 @@ def _objective_plot(events: Sequence[Record]) -> Drawn | None:
     if any(relative_bound(by_pass[x]) is None for x, _ in curve.points):
         return line_plot("Objective", ("passes", "objective"), [curve])
     below = [y - by_pass[x]["certificate"]["value"] for x, y in curve.points]
-    said = "The optimum is within the band: that is proven."
-    return line_plot(
-        "Objective", ("passes", "objective"), [Curve(curve.name, curve.points, below)], caption=said
-    )
+    band, said = Curve(curve.name, curve.points, below), "The optimum is within the band: that is proven."
+    return line_plot("Objective", ("passes", "objective"), [band], caption=said)
 
 
 def _certificate_plot(events: Sequence[Record]) -> Drawn | None:
@@ -59,11 +53,7 @@ def _certificate_plot(events: Sequence[Record]) -> Drawn | None:
         return None
     flat = [{"passes": event["passes"], "value": event["certificate"]["value"]} for event in held]
     kind = str(held[-1]["certificate"]["kind"])
-    titles = {
-        "gradient_norm": "Gradient norm",
-        "duality_gap": "Duality gap",
-        "strong_convexity": "Certificate",
-    }
+    titles = {"gradient_norm": "Gradient norm", "duality_gap": "Duality gap"}
     curve = curve_of(kind.replace("_", " "), flat, "passes", "value")
     return line_plot(titles.get(kind, "Certificate"), ("passes", curve.name), [curve], log_y=True)
 

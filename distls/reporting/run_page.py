@@ -207,12 +207,8 @@ def _settings_table(record: RunRecord) -> Markup:
         ]
         for line in shown
     ]  # fmt: skip
-    table = sortable(
-        [*names, *(title for title, *_ in cells), "above the optimum", "status"],
-        rows,
-        words=(len(names) + len(cells) + 1,),
-        chosen=_chosen(record),
-    )
+    heads = [*names, *(title for title, *_ in cells), "above the optimum", "status"]
+    table = sortable(heads, rows, words=(len(names) + len(cells) + 1,), chosen=_chosen(record))
     if len(record.settings) <= _SETTINGS:
         return table
     return joined([table, tag("p", f"The first {_SETTINGS} of {len(record.settings):,}; --json has all.")])
@@ -338,13 +334,9 @@ def _provenance(report: Report) -> list[object]:
         rows += _source_facts(report.training.meta.source)
     if model is not None:
         rows.append(("transforms", ", ".join(str(t.get("name")) for t in model.transforms) or "none"))
-    versions = record.status.get("versions")
-    said = (
-        ", ".join(f"{name} {version}" for name, version in versions.items())
-        if versions
-        else "not recorded in this run"
-    )
-    rows.append(("versions", said))
+    versions = (record.status.get("versions") or {}).items()
+    said = ", ".join(f"{name} {version}" for name, version in versions)
+    rows.append(("versions", said or "not recorded in this run"))
     shown = {name: value for name, value in record.params.items() if value is not None}
     return [
         facts(rows),

@@ -170,36 +170,22 @@ class Report(Shown):
         """Return JSON values; docs/cli.md lists the fields."""
         record, status = self.record, self.record.status
         return {
-            "kind": "report",
-            "run": str(record.path),
-            "method": record.config.method,
-            "dataset": record.config.dataset,
-            "dataset_fingerprint": record.config.dataset_fingerprint,
-            "seed": record.config.seed,
-            "params": record.params,
-            "status": status["status"],
-            "passes": status["passes"],
-            **{name: status[name] for name in RECORDED if name in status},
-            "command": fit_command(record.config, str(record.path)),
-            "versions": status.get("versions"),
-            "costs": costs_of(record.events, status),
-            "events": record.events,
-            "settings": record.settings,
+            "kind": "report", "run": str(record.path), "method": record.config.method,
+            "dataset": record.config.dataset, "dataset_fingerprint": record.config.dataset_fingerprint,
+            "seed": record.config.seed, "params": record.params, "status": status["status"],
+            "passes": status["passes"], **{name: status[name] for name in RECORDED if name in status},
+            "command": fit_command(record.config, str(record.path)), "versions": status.get("versions"),
+            "costs": costs_of(record.events, status), "events": record.events, "settings": record.settings,
             "notes": [*status.get("notes", []), *self.remarks],
             "evaluation": None if self.judged is None else self.judged.to_json(),
-        }
+        }  # fmt: skip
 
 
 @long_call
 def report(
-    run: str | Place,
-    data: str | Place | None = None,
-    *,
-    html: str | Place | None = None,
-    own_data: bool = False,
-    executor: Any = None,
-    **workers: Unpack[Workers],
-) -> Report:
+    run: str | Place, data: str | Place | None = None, *, html: str | Place | None = None,
+    own_data: bool = False, executor: Any = None, **workers: Unpack[Workers],
+) -> Report:  # fmt: skip
     """Return the report of a run, its model scored on `data`, a data set or a file, if that is given.
 
     With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None
@@ -242,12 +228,8 @@ def _made(run: str | Place, data: str | Place | None, own_data: bool, executor: 
             found = judge(record.model, own, str(run), executor, notify=remarks.append, **reading)
     except (DistlsError, OSError) as error:
         # the run itself is sound: its report must not fail for data that were moved since
-        return Report(
-            record,
-            training,
-            None,
-            [*remarks, f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"],
-        )
+        why = f"the model was not evaluated: {error}; --data DATASET or FILE names other rows"
+        return Report(record, training, None, [*remarks, why])
     return Report(record, training, found, remarks)
 
 

@@ -134,11 +134,8 @@ class FittedModel(LinearModel, Shown):
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
         steps = ", ".join(step["name"] for step in self.transforms) or "none"
-        named: dict[str, Any] = {
-            "method": f"{self.method} ({self.loss})",
-            "target": self.target,
-            "classes": self.classes[:10],
-        }
+        method = f"{self.method} ({self.loss})"
+        named: dict[str, Any] = {"method": method, "target": self.target, "classes": self.classes[:10]}
         named |= {"features": self.n_features, "columns": self._encoder.columns[:10], "transforms": steps}
         return [Fact(name, value, str) for name, value in named.items()]
 

@@ -171,7 +171,6 @@ class RowEncoder:
             yield RowBlock(first, values[first:stop], None, None)
 
     def _as_numbers(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return values of other types as numbers."""
         try:
             if values.dtype.kind == "O":
                 return values.astype(np.float64)

@@ -1,5 +1,8 @@
 """Errors raised on purpose, one class per kind of failure; a message says what failed, where, and what to do."""
 
+import contextlib
+from collections.abc import Iterator
+
 from distls.facts import said
 
 
@@ -56,3 +59,12 @@ class StorageError(DistlsError, OSError):
 
 class WorkerError(DistlsError):
     """A cluster could not be reached, or its workers failed; the message names the worker and the cause."""
+
+
+@contextlib.contextmanager
+def needing(remedy: str, kind: type[DistlsError] = ParameterError) -> Iterator[None]:
+    """Import what is optional in a ``with`` block, where its absence is an error that says what to install."""
+    try:
+        yield
+    except ImportError:
+        raise kind(remedy) from None

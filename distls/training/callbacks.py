@@ -32,11 +32,8 @@ class History(Shown, Callback):
     def facts(self) -> list[Fact]:
         """Return the number of records, and what the last one has of the fit."""
         last = self.records[-1] if self.records else {}
-        told = [
-            name
-            for name in ("passes", "running_loss", "objective", "eval_error")
-            if last.get(name) is not None
-        ]
+        known = ("passes", "running_loss", "objective", "eval_error")
+        told = [name for name in known if last.get(name) is not None]
         rounds = Fact("rounds", len(self.records), ",")
         return [rounds, *(Fact(name.replace("_", " "), last[name], ".6g") for name in told)]
 
@@ -106,11 +103,8 @@ class LineProgress(Callback):
         self._running += 1
         self._named = self._running > 1  # fits side by side, whose rounds alternate
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
-        idle = (
-            f"; {start.n_lanes} of {start.n_slots} threads are used, `distls plan` says why"
-            if start.n_lanes < start.n_slots
-            else ""
-        )
+        used = f"; {start.n_lanes} of {start.n_slots} threads are used, `distls plan` says why"
+        idle = used if start.n_lanes < start.n_slots else ""
         which = f", {start.what}" if start.what else ""
         self._say(
             f"{start.method} ({start.loss}){which}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "

@@ -21,11 +21,8 @@ def packed(done: Standing[State], request: str) -> tuple[Record, dict[str, NDArr
     """Return the attributes and arrays of a checkpoint; `request` is the digest of what makes the states of a fit."""
     scalars, arrays = done.state.split()
     told: Record = {
-        "state": scalars,
-        "request": request,
-        "progress": asdict(done.progress),
-        "record": done.record,
-    }
+        "state": scalars, "request": request, "progress": asdict(done.progress), "record": done.record,
+    }  # fmt: skip
     if done.best is not None:
         predictor = done.best.predictor
         told["best"] = {"alpha": done.best.alpha, "recipe": predictor.recipe}

@@ -108,14 +108,9 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls,
-        method: str,
-        dataset: Source,
-        *,
-        params: Mapping[str, Any] | None = None,
-        choose: Callable[..., Recommendation] = recommended,
-        **asked: Unpack[Options],
-    ) -> FitRequest:
+        cls, method: str, dataset: Source, *, params: Mapping[str, Any] | None = None,
+        choose: Callable[..., Recommendation] = recommended, **asked: Unpack[Options],
+    ) -> FitRequest:  # fmt: skip
         """Validate a fit by metadata, and the first rows of dense numbers; parameters and errors as of `distls.fit`.
 
         `choose` takes what `recommended` takes, and returns the method where none is named.
@@ -247,14 +242,10 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
     def config(self) -> RunConfig:
         """The run's ``config.json``."""
         return RunConfig(
-            method=self.method.name,
-            dataset=_path_of(self.data),
-            dataset_fingerprint=self.data.fingerprint,
-            grid=self.grid,
-            fold=None if self.data.fold is None else self.data.fold.number,
-            digests=self._digests(),
-            **self.with_data(_path_of),
-        )
+            method=self.method.name, dataset=_path_of(self.data), dataset_fingerprint=self.data.fingerprint,
+            grid=self.grid, fold=None if self.data.fold is None else self.data.fold.number,
+            digests=self._digests(), **self.with_data(_path_of),
+        )  # fmt: skip
 
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
         """Make the solver and first state of every setting, to raise the errors that they would raise."""

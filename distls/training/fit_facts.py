@@ -9,14 +9,8 @@ from distls.solvers.status import Record
 
 # What JSON about a run has of its status, as far as it is there.
 RECORDED = (
-    "objective",
-    "certificate",
-    "eval_error",
-    "eval_mse",
-    "select_error",
-    "select_mse",
-    "weights_sha256",
-)
+    "objective", "certificate", "eval_error", "eval_mse", "select_error", "select_mse", "weights_sha256",
+)  # fmt: skip
 
 LOOSE = 0.2  # part of the objective above which a bound says nothing, and is not shown as one
 _OLDER = "of training alone: start-up and evaluation were not counted"  # where a run does not name the parts

@@ -36,14 +36,9 @@ class _Sample(NamedTuple):
 
 
 def fit_warnings(
-    problem: Problem,
-    status: Status,
-    record: Record,
-    slope: NDArray[np.float64] | None,
-    eval_data: Dataset | None,
-    proves: bool,
-    ordered: bool,
-) -> list[str]:
+    problem: Problem, status: Status, record: Record, slope: NDArray[np.float64] | None,
+    eval_data: Dataset | None, proves: bool, ordered: bool,
+) -> list[str]:  # fmt: skip
     """Return warnings, a line each, about what the exit code alone does not show.
 
     `slope` has the squared norms of the rows of the objective's gradient (n_features,), where the loss is smooth.
@@ -56,7 +51,8 @@ def fit_warnings(
         return []
     judged = _judged(problem, record, eval_data)
     found = _sorted_rows(problem.dataset) if ordered else []
-    found += [] if judged is None else _no_better_than_guessing(problem, *judged)
+    said = None if judged is None else guessing_warning(*judged, _most_frequent(problem))
+    found += [] if said is None else [said]
     objective = record.get("objective")
     if status == Status.CONVERGED or not objective:
         return found + _no_better_than_the_mean(problem, record)
@@ -109,13 +105,9 @@ def _has_hardly_begun(record: Record) -> bool:
 def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
     """Judge numbers that are fitted by squares; a method that ends by its own rule may be far from their optimum."""
     meta, loss, least = problem.dataset.meta, record.get("running_loss"), loss_named(problem.loss).quadratic
-    if (
-        problem.target != "continuous"
-        or not least
-        or loss is None
-        or meta.weighted
-        or _has_hardly_begun(record)
-    ):
+    if problem.target != "continuous" or not least or meta.weighted:
+        return []
+    if loss is None or _has_hardly_begun(record):
         return []
     # that of the round is of the weights before it; the objective, where it is known, of those that are kept
     loss = min(loss, record.get("objective") or loss)
@@ -130,11 +122,6 @@ def _no_better_than_the_mean(problem: Problem, record: Record) -> list[str]:
 def _most_frequent(problem: Problem) -> Label:
     meta = problem.dataset.meta
     return meta.classes[int(np.argmax(meta.label_counts))]
-
-
-def _no_better_than_guessing(problem: Problem, error: float, guessed: float, rows: str) -> list[str]:
-    said = guessing_warning(error, guessed, rows, _most_frequent(problem))
-    return [] if said is None else [said]
 
 
 def guessing_warning(error: float, guessed: float, rows: str, most_frequent: Label) -> str | None:

@@ -53,19 +53,11 @@ class CallOptions(Options, Workers, total=False):
 @long_call
 @takes_request()
 def fit(
-    method: str | Place | Dataset = AUTO,
-    dataset: str | Place | Dataset | None = None,
-    run: str | Place | None = None,
-    *,
-    params: Mapping[str, Any] | None = None,
-    executor: Any = None,
-    client: Any = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-    progress: Any = None,
-    **asked: Unpack[CallOptions],
-) -> FitResult:
+    method: str | Place | Dataset = AUTO, dataset: str | Place | Dataset | None = None,
+    run: str | Place | None = None, *, params: Mapping[str, Any] | None = None, executor: Any = None,
+    client: Any = None, memory: MemoryBudget | None = None, callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0, progress: Any = None, **asked: Unpack[CallOptions],
+) -> FitResult:  # fmt: skip
     """Train a model.
 
     Parameters
@@ -159,18 +151,10 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
 
 @long_call
 def resume(
-    run: str | Place,
-    *,
-    passes: float | None = None,
-    data: str | Place | None = None,
-    executor: Any = None,
-    client: Any = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-    progress: Any = None,
-    **workers: Unpack[Workers],
-) -> FitResult:
+    run: str | Place, *, passes: float | None = None, data: str | Place | None = None, executor: Any = None,
+    client: Any = None, memory: MemoryBudget | None = None, callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0, progress: Any = None, **workers: Unpack[Workers],
+) -> FitResult:  # fmt: skip
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
 
     With `passes`, the new limit in place of the run's passes and seconds, a run that has ended goes on too: its weights

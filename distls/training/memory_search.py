@@ -122,7 +122,6 @@ class RowsHere:
 
 
 def _judged(given: RowsInMemory, alphas: Sequence[float], x: Any, y: NDArray[Any]) -> list[Judged]:
-    """Judge each strength by other rows."""
     found: list[Judged] = []
     # columns that float64 cannot tell apart under so weak a penalty
     with contextlib.suppress(LinAlgError, ValueError):

@@ -52,14 +52,9 @@ def joined_rows(root: Place, data: Dataset, held: Dataset, executor: Executor) -
 
 
 def _copied(
-    root: Place,
-    part: Dataset,
-    like: Dataset,
-    codes: NDArray[np.int32],
-    first: int,
-    weighted: bool,
+    root: Place, part: Dataset, like: Dataset, codes: NDArray[np.int32], first: int, weighted: bool,
     executor: Executor,
-) -> Sequence[PartitionRecord]:
+) -> Sequence[PartitionRecord]:  # fmt: skip
     meta = like.meta
     target = str(root.absolute())
     n_classes = len(meta.classes)

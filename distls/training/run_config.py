@@ -65,20 +65,10 @@ class RunConfig(Request[_Path], frozen=True, kw_only=True):
 
 # What configurations name only where there is something to say.
 _OF_SOME = {
-    "selected_on",
-    "fold",
-    "calibrate",
-    "calibration",
-    "threshold_for",
-    "reason",
-    "refit",
-    "trial",
-    "digests",
-    "as_published",
-    "departures",
-    # 1 in runs of earlier versions, and of few partitions
-    "parallelism",
-}
+    "selected_on", "fold", "calibrate", "calibration", "threshold_for", "reason", "refit", "trial", "digests",
+    "as_published", "departures",
+    "parallelism",  # 1 in runs of earlier versions, and of few partitions
+}  # fmt: skip
 
 
 def check_written(path: Place, config: Record, found: RunConfig) -> None:

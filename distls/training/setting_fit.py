@@ -65,9 +65,8 @@ class FitResult(Shown):
     record: Record
     selected: Params | None = None
     calibrated: Evaluation | LabelEvaluation | None = None
-    made: float = field(
-        default_factory=time.perf_counter, compare=False
-    )  # when, for those who go on counting
+    # when, for those who go on counting
+    made: float = field(default_factory=time.perf_counter, compare=False)
 
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
@@ -170,13 +169,9 @@ def _evaluator(
         folder, slots = run.path.absolute() / "state", options.executor.slots
         search = DualSearch(setting.problem, request, progress, folder, slots=slots, memory=options.memory)
     return Evaluator(
-        setting.problem,
-        solver.data,
-        eval_data=request.eval_data,
-        select_data=request.selected_on,
-        search=search,
-        balances=request.rtol is not None and balances_for(setting.params, setting.method),
-    )
+        setting.problem, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        search=search, balances=request.rtol is not None and balances_for(setting.params, setting.method),
+    )  # fmt: skip
 
 
 @functools.cache  # looking for the metadata takes as long as a round of a small fit
@@ -198,13 +193,10 @@ def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
     """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
     return LinearModel(
-        **of_raw_rows(fitted.predictor, problem).stored(),
-        method=setting.method.name,
-        loss=problem.loss,
-        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
-        target=problem.target,
+        **of_raw_rows(fitted.predictor, problem).stored(), method=setting.method.name, loss=problem.loss,
+        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha}, target=problem.target,
         **source_of(problem.dataset),
-    )
+    )  # fmt: skip
 
 
 def source_of(dataset: Dataset) -> dict[str, Any]:

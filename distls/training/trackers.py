@@ -10,7 +10,7 @@ from typing import Any
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State
 from distls.solvers.status import Record, Status
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, needing
 
 _NOT_METRICS = ("round", "n_lanes")
 _ENDS = {Status.DIVERGED: "FAILED", Status.RUNNING: "FAILED", Status.INTERRUPTED: "KILLED"}
@@ -50,20 +50,13 @@ class MLflowTracker(Callback):
     """
 
     def __init__(
-        self,
-        experiment: str = "distls",
-        *,
-        tracking_uri: str | None = None,
+        self, experiment: str = "distls", *, tracking_uri: str | None = None,
         tags: dict[str, str] | None = None,
-    ) -> None:
-        try:
+    ) -> None:  # fmt: skip
+        with needing("MLflowTracker needs the package mlflow-skinny: pip install 'distls[mlflow]'"):
             from mlflow.entities import Metric, Param
             from mlflow.exceptions import MlflowException
             from mlflow.tracking import MlflowClient
-        except ImportError:
-            raise ParameterError(
-                "MLflowTracker needs the package mlflow-skinny: pip install 'distls[mlflow]'"
-            ) from None
         self._metric, self._param = Metric, Param
         try:
             self._client = MlflowClient(tracking_uri)
@@ -121,12 +114,8 @@ class TensorBoardTracker(Callback):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
+        with needing("TensorBoardTracker needs the package tensorboardX: pip install 'distls[tensorboard]'"):
             from tensorboardX import SummaryWriter
-        except ImportError:
-            raise ParameterError(
-                "TensorBoardTracker needs the package tensorboardX: pip install 'distls[tensorboard]'"
-            ) from None
         self._folder, self._open = Path(folder), SummaryWriter
         # fits that share reads take turns, each in a context of its own
         self._writer: ContextVar[Any] = ContextVar("writer")

@@ -155,17 +155,10 @@ class KeptBuffers(BufferPool):
 
 
 def read_array(
-    folder: Place,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    codec: str,
-    expected: tuple[int, int],
-    pool: BufferPool,
-    where: str,
-    remedy: str = "ingest the data set again",
+    folder: Place, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], codec: str,
+    expected: tuple[int, int], pool: BufferPool, where: str, remedy: str = "ingest the data set again",
     within: Place | None = None,
-) -> NDArray[Any]:
+) -> NDArray[Any]:  # fmt: skip
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
     `expected` are the encoded size and the crc32c from the table of partitions or shards; `where` and `remedy` are
@@ -222,15 +215,11 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
             f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
         )
     # twice, since a torn read looks like damage
-    contents = (read_bytes(path, within) for _ in range(2))
-    content = next((content for content in contents if _matches(content, n_bytes)), None)
-    if content is None:
-        raise ValueError(f"{folder.name}: its checksum does not match")
-    return np.frombuffer(content, dtype.newbyteorder("<"), math.prod(shape)).astype(dtype).reshape(shape)
-
-
-def _matches(content: bytes, n_bytes: int) -> bool:
-    return crc32c(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little")
+    for content in (read_bytes(path, within) for _ in range(2)):
+        if crc32c(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little"):
+            stored = np.frombuffer(content, dtype.newbyteorder("<"), math.prod(shape))
+            return stored.astype(dtype).reshape(shape)
+    raise ValueError(f"{folder.name}: its checksum does not match")
 
 
 # The frame's own claim, compared with what the metadata asks for.
@@ -257,12 +246,9 @@ _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
 def _read_payload(
-    path: Place,
-    within: Place,
-    expected: tuple[int, int],
-    into: tuple[BufferPool, str],
+    path: Place, within: Place, expected: tuple[int, int], into: tuple[BufferPool, str],
     corrupt: partial[CorruptDataError],
-) -> NDArray[np.uint8]:
+) -> NDArray[np.uint8]:  # fmt: skip
     """Read and verify a chunk, retried if storage fails; return it without its checksum."""
     size, checksum = expected
 

@@ -159,11 +159,8 @@ def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) 
         arrays, attributes = {"XT": x.values}, {}
     else:
         arrays = {"data": x.data, "indices": x.indices, "indptr": x.indptr}
-        attributes = {
-            "encoding-type": "csc_matrix",
-            "encoding-version": "0.1.0",
-            "shape": [n_rows, n_columns],
-        }
+        shape = [n_rows, n_columns]
+        attributes = {"encoding-type": "csc_matrix", "encoding-version": "0.1.0", "shape": shape}
     codecs = dict.fromkeys(_VALUES, codec)
     reported = write_part(shard_folder(folder, index), arrays, codecs, attributes, {})
     nnz = x.values.size if isinstance(x, DenseColumns) else len(x.data)
@@ -181,14 +178,9 @@ def choose_codec(x: Rows, codec: str) -> str:
 
 
 def publish_columns(
-    root: Place,
-    folder: Place,
-    records: Iterable[ShardRecord],
-    *,
-    dataset_fingerprint: str,
-    shard_size: int,
+    root: Place, folder: Place, records: Iterable[ShardRecord], *, dataset_fingerprint: str, shard_size: int,
     codec: str,
-) -> None:
+) -> None:  # fmt: skip
     """Complete the group of shards in `folder` and make it the dataset's column shards, atomically."""
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):

@@ -51,13 +51,9 @@ def extend(known: Dataset, new: Dataset, partition_size: int, appended: Sequence
             _link(known.path / "features", folder / "features")
         records = join.write_rows(folder)
         complete(
-            folder,
-            join.meta(records),
-            join.table(records),
-            join.write_origins(folder),
-            join.measured(),
+            folder, join.meta(records), join.table(records), join.write_origins(folder), join.measured(),
             appended,
-        )
+        )  # fmt: skip
 
 
 def _check_same_kind(known: Dataset, new: Dataset) -> None:
@@ -127,14 +123,11 @@ class _Join:
         # Sums of sums: in the last bit they depend on where the partitions are cut.
         norm = known.mean_square_norm * known.n_rows + new.mean_square_norm * new.n_rows
         return msgspec.structs.replace(
-            meta,
-            n_rows=n_rows,
-            nnz=known.nnz + new.nnz,
+            meta, n_rows=n_rows, nnz=known.nnz + new.nnz,
             label_counts=_sums(known.label_counts, new.label_counts),
             label_weights=_sums(known.label_weights, new.label_weights),
-            weight_sum=known.weight_sum + new.weight_sum,
-            mean_square_norm=norm / max(n_rows, 1),
-        )
+            weight_sum=known.weight_sum + new.weight_sum, mean_square_norm=norm / max(n_rows, 1),
+        )  # fmt: skip
 
     def measured(self) -> Exchangeability | None:
         """Return the largest deviations within both datasets, and that between their classes."""

@@ -207,14 +207,9 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
 
 
 def read_partition(
-    root: Place,
-    meta: DatasetMeta,
-    table: PartitionTable,
-    index: int,
-    pool: BufferPool,
-    *,
+    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool, *,
     features: bool = True,
-) -> Partition:
+) -> Partition:  # fmt: skip
     """Read, verify and decode one partition into the pool's buffers, valid until the pool is used again.
 
     Without `features` its rows are empty, and only targets and weights are read.

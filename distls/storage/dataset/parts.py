@@ -55,15 +55,9 @@ def write_part(
 
 
 def read_part(
-    folder: Place,
-    layout: Layout,
-    codecs: Mapping[str, str],
-    reported: Reported,
-    pool: BufferPool,
-    where: str,
-    remedy: str,
-    within: Place,
-) -> dict[str, NDArray[Any]]:
+    folder: Place, layout: Layout, codecs: Mapping[str, str], reported: Reported, pool: BufferPool,
+    where: str, remedy: str, within: Place,
+) -> dict[str, NDArray[Any]]:  # fmt: skip
     """Read and verify the arrays of a part into the pool's buffers; parameters and errors are those of `read_array`."""
     sizes, checksums = reported
     return {

@@ -156,7 +156,6 @@ def _sync(path: Path) -> None:
 
 
 def _sync_file_system(path: Path) -> None:
-    """Make durable all files of the file system of a folder."""
     sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -227,14 +226,11 @@ def text_file(target: Place) -> Iterator[TextIO]:
 
 _HALF = re.compile(r"(.+)\.[0-9a-f]{8}\.(partial|old)", re.DOTALL)
 _CAUSES = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file grew past the allowed size",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EROFS: "the file system is read-only",
+    errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file grew past the allowed size", errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied", errno.EROFS: "the file system is read-only",
     errno.ENOENT: "no such file or directory",
-}
+}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -71,8 +71,7 @@ def _acquired(path: Path, what: str) -> BinaryIO:
             _lock(file, path, what)
             # The holder may have removed the file between opening and locking: then the lock is on no name.
             if _is_there(file, path):
-                _check_ours(file, path)
-                _sign(file)
+                _sign(file, path)
                 return file
         except BaseException:
             file.close()
@@ -110,14 +109,11 @@ def _is_there(file: BinaryIO, path: Path) -> bool:
     return False
 
 
-def _check_ours(file: BinaryIO, path: Path) -> None:
-    """Refuse a file of another program under that name, which would be emptied and removed."""
+def _sign(file: BinaryIO, path: Path) -> None:
+    """Write who holds the lock; refuse a file of another program under that name, which would be emptied."""
     file.seek(0)
     if not _SIGNED.startswith(file.read(len(_SIGNED))):
         raise StorageError(f"{path}: not a lock of distls; move that file elsewhere")
-
-
-def _sign(file: BinaryIO) -> None:
     mine = {"process": os.getpid(), "host": socket.gethostname()}
     # For messages and `is_held`: the lock itself is the kernel's.
     file.truncate(0)

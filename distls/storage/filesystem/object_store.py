@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from distls.storage.errors import ParameterError, StorageError
+from distls.storage.errors import ParameterError, StorageError, needing
 
 RETRY_VARIABLE = "DISTLS_STORE_RETRY_SECONDS"
 
@@ -43,10 +43,8 @@ def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
 
 def obstore() -> Any:
     """Return the library, which is optional."""
-    try:
+    with needing("object stores need the package obstore: pip install 'distls[stores]'", StorageError):
         import obstore as library
-    except ImportError:
-        raise StorageError("object stores need the package obstore: pip install 'distls[stores]'") from None
     return library
 
 

@@ -40,14 +40,8 @@ _LOG = logging.getLogger(__name__)
 _WAITS = (0.05, 0.5)  # seconds before the second and the third attempt
 # errors that do not go away
 _LASTING = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-}
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 # -- files -----------------------------------------------------------------------------------------------

@@ -284,11 +284,10 @@ def load_model(path: str | Place) -> LinearModel:
         said.pop(name) for name in ("weights_sha256", "n_features", "class_blocks")
     )
     # the digest is that of all rows, however they are stored
-    weights = (
-        cast("NDArray[Any]", _blocks_of(folder, attributes, arrays["intercept"]))
-        if blocks
-        else _all_rows(folder, arrays, n_features)
-    )
+    if blocks:
+        weights = cast("NDArray[Any]", _blocks_of(folder, attributes, arrays["intercept"]))
+    else:
+        weights = _all_rows(folder, arrays, n_features)
     model = LinearModel(
         weights, arrays["intercept"], **said, features=features, arrays=others, calibration_arrays=calibration
     )
@@ -301,12 +300,8 @@ def load_model(path: str | Place) -> LinearModel:
 
 def _checked(stored: dict[str, Any], arrays: dict[str, NDArray[Any]], folder: Place) -> _Attributes:
     """Return the attributes of a model, once they are those of one and it has the arrays that each has."""
-    missing = (
-        {"intercept"} - arrays.keys()
-        if stored.get("class_blocks")
-        else {"weights", "intercept"} - arrays.keys()
-    )
-    if missing:
+    needed = {"intercept"} if stored.get("class_blocks") else {"weights", "intercept"}
+    if missing := needed - arrays.keys():
         raise FormatError(f"{folder}: incomplete model (no array {min(missing)})")
     try:
         attributes = convert_json(stored, _Attributes)

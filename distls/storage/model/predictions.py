@@ -91,15 +91,9 @@ class PredictionArrays:
     """
 
     def __init__(
-        self,
-        target: Place,
-        n_rows: int,
-        width: int,
-        classes: list[Label],
-        dtype: np.dtype[Any],
-        kind: TargetKind = "class",
-        origins: OriginFacts | None = None,
-    ) -> None:
+        self, target: Place, n_rows: int, width: int, classes: list[Label], dtype: np.dtype[Any],
+        kind: TargetKind = "class", origins: OriginFacts | None = None,
+    ) -> None:  # fmt: skip
         self._target = target
         name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
         local = isinstance(target, Path)
@@ -116,8 +110,9 @@ class PredictionArrays:
         self._arrays = [
             group.create_array(name, shape=shape, chunks=chunks, dtype=each) for name, each in names.items()
         ]
-        self._sets = _Sets(group, n_rows, len(classes)) if kind == "multilabel" else None
-        self._origins = None if origins is None else _Origins(group, n_rows, origins)
+        # of the next rows: what has their sets of labels, and their origins, appended to it
+        self.sets = _Sets(group, n_rows, len(classes)) if kind == "multilabel" else None
+        self.origins = None if origins is None else _Origins(group, n_rows, origins)
 
     def append(self, *values: NDArray[Any]) -> None:
         """Write the next rows: codes and scores, or numbers."""
@@ -126,16 +121,6 @@ class PredictionArrays:
             # Slices are written to disk at once; nothing is collected.
             array[rows] = block
         self._row = rows.stop
-
-    def append_sets(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
-        """Write the sets of labels of the next rows."""
-        assert self._sets is not None
-        self._sets.append(indptr, labels)
-
-    def append_origins(self, sources: RowSources) -> None:
-        """Write the origins of the next rows."""
-        assert self._origins is not None
-        self._origins.append(sources)
 
     def __enter__(self) -> PredictionArrays:
         return self

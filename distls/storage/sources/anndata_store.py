@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.errors import BadInputError, FormatError
+from distls.storage.errors import BadInputError, FormatError, needing
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.sources.string_counts import check_counts
 
@@ -80,10 +80,8 @@ def _open_zarr(path: str) -> Any:
 
 
 def _open_hdf5(path: str) -> Any:
-    try:
+    with needing(f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'", BadInputError):
         import h5py
-    except ImportError:
-        raise BadInputError(f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'") from None
     return h5py.File(path, "r")
 
 
@@ -189,11 +187,8 @@ def _hdf5_member(group: Any, name: str) -> Any:
 
 def _check_codecs(array: Any) -> None:
     described = array.metadata.to_dict()
-    codecs = [
-        *(described.get("filters") or []),
-        described.get("compressor"),
-        *(described.get("codecs") or []),
-    ]
+    filters, codecs = described.get("filters") or [], described.get("codecs") or []
+    codecs = [*filters, described.get("compressor"), *codecs]
     unknown = set(_names_of(codecs)) - _CODECS
     if unknown:
         raise ValueError(f"{array.path} is stored with {', '.join(sorted(unknown))}, which is not read")

@@ -127,13 +127,9 @@ class StagingArea:
     # -- chunks ------------------------------------------------------------------------------------------
 
     def write_chunk(
-        self,
-        name: str,
-        table: NDArray[np.uint32],
-        words: NDArray[np.uint32],
-        facts: dict[str, Any],
+        self, name: str, table: NDArray[np.uint32], words: NDArray[np.uint32], facts: dict[str, Any],
         origins: tuple[NDArray[np.uint32], RowIds | None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any]:  # fmt: skip
         """Write a chunk and its sidecar: `facts`, returned with ``name``, ``bytes`` and the checksum of its ``table``.
 
         The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,). `origins` are the numbers and the ids of
@@ -158,7 +154,6 @@ class StagingArea:
         return facts
 
     def _write_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
-        """Write the origins of a chunk's rows, in its order."""
         # Without ids both arrays are empty, and take no room.
         ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
         text = np.empty(0, dtype=np.uint8) if ids is None else ids.text

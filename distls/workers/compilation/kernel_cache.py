@@ -207,11 +207,7 @@ class KernelCache(CacheOfKernel):
         except OSError as error:
             _note(_NOT_KEPT, describe_os_error(error, "compiled kernels are not kept", _REMEDY))
         finally:
-            self._end()
-
-    def give_up(self) -> None:
-        """Let the processes go on that wait for a variant which this one could not compile."""
-        self._end()
+            self.end()
 
     def flush(self) -> None:
         """Remove all variants without classes from outside this package."""
@@ -230,7 +226,8 @@ class KernelCache(CacheOfKernel):
         suffix = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
         return EntryFiles(self._cache_path, self._impl.filename_base + suffix)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Let the processes go on that wait for a variant, which this one has compiled, or could not."""
         self._unlock()
         _NOTICE.end()
         COMPILATION.end()
@@ -262,7 +259,7 @@ def _give_up_failed(dispatcher: Any, args: Any) -> None:
     cache = _CACHES.get(dispatcher.py_func)
     # What has not failed is stored by `save_overload`, which releases the lock.
     if cache is not None and tuple(args) not in dispatcher.overloads:
-        cache.give_up()
+        cache.end()
 
 
 when_compiled(_give_up_failed)

@@ -60,18 +60,10 @@ class _UnfinishedLibrary(JITCodeLibrary):
 
 # Private hook of numba: its passes for what helpers do not have. They change nothing, and cost seconds.
 LEFT_OUT = {
-    "with_lifting",
-    "inline_closure_likes",
-    "rewrite_semantic_constants",
-    "Rewrite dynamic raises",
-    "make_function_op_code_to_jit_function",
-    "inline_inlinables",
-    "find_literally",
-    "literal_unroll",
-    "LiteralPropagation",
-    "nopython_rewrites",
-    "dump_parfor_diagnostics",
-}
+    "with_lifting", "inline_closure_likes", "rewrite_semantic_constants", "Rewrite dynamic raises",
+    "make_function_op_code_to_jit_function", "inline_inlinables", "find_literally", "literal_unroll",
+    "LiteralPropagation", "nopython_rewrites", "dump_parfor_diagnostics",
+}  # fmt: skip
 
 
 class _HelperCompiler(Compiler):
@@ -107,12 +99,9 @@ class HelperDispatcher(CPUDispatcher):
 
     # the signature is that of numba's dispatchers, which are unpickled by it
     def __init__(
-        self,
-        function: Any,
-        locals: Any = None,
-        targetoptions: Any = None,
+        self, function: Any, locals: Any = None, targetoptions: Any = None,
         pipeline_class: Any = _HelperCompiler,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(function, locals, {**(targetoptions or {}), **_OWN}, pipeline_class)
 
     def add_overload(self, cres: Any) -> None:

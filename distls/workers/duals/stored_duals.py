@@ -191,17 +191,12 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         # Mirrored, what is the first class's above zero is the second's below.
         up, down = (arrays[name].astype(np.float64) for name in ("up", "down"))
         return DualPoint(
-            folder=StateFolder.of(folder, found.owner),
-            loss=found.loss,
-            mirrored=found.binary,
-            n_outputs=2 if found.binary else found.n_outputs,
-            dtype=found.dtype,
-            versions=arrays["versions"].astype(np.int64),
-            before=arrays["before"].astype(np.int64),
-            mix=arrays["mix"].astype(np.float64),
-            up=np.concatenate([down, up]) if found.binary else up,
+            folder=StateFolder.of(folder, found.owner), loss=found.loss, mirrored=found.binary,
+            n_outputs=2 if found.binary else found.n_outputs, dtype=found.dtype,
+            versions=arrays["versions"].astype(np.int64), before=arrays["before"].astype(np.int64),
+            mix=arrays["mix"].astype(np.float64), up=np.concatenate([down, up]) if found.binary else up,
             down=np.concatenate([up, down]) if found.binary else down,
-        )
+        )  # fmt: skip
 
 
 def numeric_targets(y: Any, k: int) -> Any:

@@ -58,9 +58,8 @@ class MetricsSum:
     missing: float  # how much each of these may be too small, all that are not there among them
     probability: ProbabilitySums
     natural: ProbabilitySums
-    curves: tuple[
-        RankedScores, ...
-    ]  # of each class of the model against the rest; of two, of the second alone
+    # of each class of the model against the rest; of two, of the second alone
+    curves: tuple[RankedScores, ...]
     n_unknown: int = 0  # rows, whatever their weights
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -179,15 +178,11 @@ class MetricsTask(Task):
         capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
         return add_sums(
-            left,
-            right,
-            pairs=pairs,
-            pair_weights=pair_weights,
+            left, right, pairs=pairs, pair_weights=pair_weights,
             missing=left.missing + right.missing + dropped,
             probability=merge_probabilities(left.probability, right.probability),
-            natural=merge_probabilities(left.natural, right.natural),
-            curves=curves or left.curves,
-        )
+            natural=merge_probabilities(left.natural, right.natural), curves=curves or left.curves,
+        )  # fmt: skip
 
 
 def _ranks(scores: NDArray[Any], y: NDArray[np.int32]) -> NDArray[np.int64]:

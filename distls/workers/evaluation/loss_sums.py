@@ -14,19 +14,8 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
-from distls.workers.linear_algebra.row_vectors import (
-    row_add_pairs,
-    row_dot_paired,
-    rows_add,
-    rows_add_pairs,
-)
-from distls.workers.linear_algebra.score_kernels import (
-    row_arrays,
-    row_axpy,
-    row_span,
-    row_weight,
-    scores,
-)
+from distls.workers.linear_algebra.row_vectors import row_add_pairs, row_dot_paired, rows_add, rows_add_pairs
+from distls.workers.linear_algebra.score_kernels import row_arrays, row_axpy, row_span, row_weight, scores
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, row_update, set_row_gradient
 from distls.workers.losses.targets import LossSums, class_losses
@@ -39,14 +28,9 @@ Floats = NDArray[Any]
 
 
 def evaluate_rows(
-    rows: Rows,
-    y: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    loss: Loss,
-    w: Floats,
-    b: Floats,
+    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats, b: Floats,
     predicted: NDArray[np.int32],
-) -> tuple[float, float, int]:
+) -> tuple[float, float, int]:  # fmt: skip
     """Sum the loss and count the errors of a block.
 
     Parameters
@@ -73,15 +57,9 @@ def evaluate_rows(
 
 
 def add_gradient(
-    rows: Rows,
-    y: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    loss: Loss,
-    w: Floats,
-    b: Floats,
-    grad: NDArray[np.float64],
-    grad_b: NDArray[np.float64],
-) -> tuple[float, float, int]:
+    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats, b: Floats,
+    grad: NDArray[np.float64], grad_b: NDArray[np.float64],
+) -> tuple[float, float, int]:  # fmt: skip
     """Add ``sum_i s_i x_i (x) g_i`` to `grad` and ``sum_i s_i g_i`` to `grad_b`, g_i the gradient in the scores.
 
     Both are float64, (n_features, k) and (k,). Returns as `evaluate_rows`; every y must be a class.
@@ -100,15 +78,9 @@ def add_gradient(
 
 
 def add_gradients(
-    rows: Rows,
-    y: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    loss: Loss,
-    w: Floats,
-    b: NDArray[np.float64],
-    grad: NDArray[np.float64],
-    grad_b: NDArray[np.float64],
-) -> list[tuple[float, float, int]]:
+    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats,
+    b: NDArray[np.float64], grad: NDArray[np.float64], grad_b: NDArray[np.float64],
+) -> list[tuple[float, float, int]]:  # fmt: skip
     """Do what `add_gradient` does for m models of k outputs each, with its bits, at one traversal of the rows.
 
     The weights of all models stand side by side: w and grad are (n_features, m k), b and grad_b (m, k). k is from 2 to
@@ -251,11 +223,8 @@ def _add_by_feature(rows, first, gradients, pairs, grad):
     n, d, begin = len(gradients), len(grad), rows.indptr[first]
     count = rows.indptr[first + n] - begin
     # A counting sort of the batch's non-zeros by feature.
-    ends, row_of, values = (
-        np.zeros(d, np.uint32),
-        np.empty(count, np.uint32),
-        np.empty(count, rows.data.dtype),
-    )
+    ends = np.zeros(d, np.uint32)
+    row_of, values = np.empty(count, np.uint32), np.empty(count, rows.data.dtype)
     for p in range(begin, begin + count):
         ends[rows.indices[p]] += 1
     total = np.uint32(0)

@@ -15,12 +15,7 @@ from distls.workers.linear_algebra.gram import add_cross, exact_column_sums
 from distls.workers.linear_algebra.row_vectors import most_paired
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import (
-    NO_CLASSES,
-    is_codes,
-    score_gradients,
-    slice_rows,
-)
+from distls.workers.losses.targets import NO_CLASSES, is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -90,12 +85,9 @@ class GradientTask(Task):
         """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
         x, weights, intercept = linear_view(self.shared, part.x)
         given = x, part.y, weight, loss_named(self.loss), weights, intercept
-        sums = (
-            add_gradient(*given, self.total.gradient, self.total.intercept_gradient)
-            if self.with_gradient
-            else evaluate_rows(*given, NO_CLASSES)
-        )
-        return sums[0], sums[1]
+        if self.with_gradient:
+            return add_gradient(*given, self.total.gradient, self.total.intercept_gradient)[:2]
+        return evaluate_rows(*given, NO_CLASSES)[:2]
 
     def _add_others(self, part: Partition, weight: NDArray[np.float64]) -> tuple[float, float]:
         """Do the same for rows with sets of labels or with numbers, batch by batch."""

@@ -155,12 +155,9 @@ class ResidualTask(Task):
             left.squared_deviations + right.squared_deviations + np.square(difference) * (left.weight * share)
         )
         return add_sums(
-            left,
-            right,
-            weight=weight,
-            mean=left.mean + difference * share,
+            left, right, weight=weight, mean=left.mean + difference * share,
             squared_deviations=squared_deviations,
-        )
+        )  # fmt: skip
 
 
 def _residual_sums(

@@ -272,7 +272,6 @@ class _FeatureMaker:
         return out
 
     def _dense(self, rows: slice) -> NDArray[Any]:
-        """Return dense rows of the requested type."""
         if isinstance(self._x, DenseRows):
             return self._x.values[rows].astype(self._dtype, copy=False)
         out = self._take("rows", rows.stop - rows.start, self._n_features)

@@ -57,13 +57,9 @@ class GramSum:
     """
 
     def __init__(
-        self,
-        gram: NDArray[np.float64],
-        width: int | None = None,
-        n_extra: int = 0,
-        dtype: np.dtype[Any] | None = None,
-        space: tuple[BufferPool, str] | None = None,
-    ) -> None:
+        self, gram: NDArray[np.float64], width: int | None = None, n_extra: int = 0,
+        dtype: np.dtype[Any] | None = None, space: tuple[BufferPool, str] | None = None,
+    ) -> None:  # fmt: skip
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
         self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
@@ -90,9 +86,8 @@ class GramSum:
         (n_rows, n_extra) the other columns, times the weights; s, float64 (n_rows,) or (0,), the weights.
         """
         values[:, self._width :] = right
-        if len(
-            s
-        ):  # each factor of the products gets the root of the weight, which `right` already has in full
+        # each factor of the products gets the root of the weight, which `right` already has in full
+        if len(s):
             # Roots of weights on both sides keep the product symmetric.
             roots = np.sqrt(s)[:, None].astype(values.dtype)
             values[:, : self._width] *= roots

@@ -144,12 +144,9 @@ def _dual_step(z, y, i, q, a, d, work):
         before = before + (0.5 * old - target) * old
         after = after + (0.5 * new - target) * new
     return (
-        sum_of_lanes(value),
-        sum_of_lanes(before),
-        sum_of_lanes(after),
-        int(sum_of_lanes(moved)),
+        sum_of_lanes(value), sum_of_lanes(before), sum_of_lanes(after), int(sum_of_lanes(moved)),
         _predicted_class(z, y),
-    )
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent

@@ -133,16 +133,10 @@ class LossSums:
 
 
 def class_losses(
-    loss: Loss,
-    scores: NDArray[Any],
-    y: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    sums: LossSums,
-    *,
-    predicted: NDArray[np.int32] = NO_CLASSES,
-    runner_ups: NDArray[np.int32] = NO_CLASSES,
+    loss: Loss, scores: NDArray[Any], y: NDArray[np.int32], weight: NDArray[np.float64], sums: LossSums, *,
+    predicted: NDArray[np.int32] = NO_CLASSES, runner_ups: NDArray[np.int32] = NO_CLASSES,
     gradients: NDArray[np.float64] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Add losses and errors of rows to `sums`.
 
     Parameters
@@ -164,15 +158,9 @@ def class_losses(
 
 
 def _losses_by_arrays(
-    loss: Loss,
-    scores: NDArray[Any],
-    y: NDArray[np.int32],
-    weight: NDArray[np.float64],
-    sums: LossSums,
-    predicted: NDArray[np.int32],
-    runner_ups: NDArray[np.int32],
-    gradients: NDArray[np.float64],
-) -> None:
+    loss: Loss, scores: NDArray[Any], y: NDArray[np.int32], weight: NDArray[np.float64], sums: LossSums,
+    predicted: NDArray[np.int32], runner_ups: NDArray[np.int32], gradients: NDArray[np.float64],
+) -> None:  # fmt: skip
     """Do the same with the NumPy form of a loss that has no row function."""
     known, own = y >= 0, np.maximum(y, 0)
     best = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > loss.threshold

@@ -145,7 +145,6 @@ def _row_batches(n_rows: int, row_bytes: int) -> Iterator[slice]:
 
 
 def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
-    """Return the scores of a batch of rows."""
     calibration = predictor.recipe.get("calibration")
     if calibration is not None and calibration.get("stage_rounds"):
         return _staged_scores(predictor, x)

@@ -25,11 +25,8 @@ class VectorBuilder:
     def like(cls, builder: Any, value: Any) -> VectorBuilder:
         """Return the builder for values such as this one."""
         kind = value.type
-        return (
-            cls(builder, kind.element, kind.count)
-            if isinstance(kind, ir.VectorType)
-            else cls(builder, kind, 1)
-        )
+        form = (kind.element, kind.count) if isinstance(kind, ir.VectorType) else (kind, 1)
+        return cls(builder, *form)
 
     def of(self, element: Any) -> Any:
         """Return the type that has so many lanes of this element."""

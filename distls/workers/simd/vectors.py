@@ -256,11 +256,8 @@ def _opened(context: Any, builder: Any, kind: Any, array: Any, lanes: int, first
     """Return the builder of vectors of an array's own type, an address, and the numbers from there to the end."""
     made = context.make_array(kind)(context, builder, array)
     own = VectorBuilder(builder, context.get_data_type(kind.dtype), lanes)
-    return (
-        own,
-        own.address(made.data, first),
-        builder.sub(cgutils.unpack_tuple(builder, made.shape)[0], first),
-    )
+    size = cgutils.unpack_tuple(builder, made.shape)[0]
+    return own, own.address(made.data, first), builder.sub(size, first)
 
 
 def _to_the_end(own: VectorBuilder, left: Any, build: Callable[[Any], None]) -> None:

@@ -100,10 +100,8 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
         or len(since) != len(lines)
     ):
         raise ValueError("lines need a place for every sum, factor and weight")
-    sums, gradients = (
-        np.empty((2, k, MODELS_PER_LINE), lines.dtype),
-        np.zeros((k, MODELS_PER_LINE), lines.dtype),
-    )
+    sums = np.empty((2, k, MODELS_PER_LINE), lines.dtype)
+    gradients = np.zeros((k, MODELS_PER_LINE), lines.dtype)
     z, g, rates = np.empty(k, lines.dtype), np.empty(k, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
     squares, etas = np.zeros(MODELS_PER_LINE, lines.dtype), np.zeros(MODELS_PER_LINE, lines.dtype)
     # In the type of the weights once, as `adagrad_block` rounds it at each row.

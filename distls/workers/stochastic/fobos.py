@@ -28,12 +28,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.dense_vectors import scores_of
 from distls.workers.linear_algebra.prefetch import prefetch_row
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
@@ -182,11 +177,7 @@ class FobosUpdate(Update):
         # Lazy shrinkage needs shrinkages that add up, which the sparse group lasso's do not.
         parts = penalty_named(self.penalty).split(self.l1_ratio)
         assert parts is not None
-        norm, pull, decay = (
-            kernel_argument(parts[0]),
-            float(self.alpha * parts[1]),
-            float(self.alpha * parts[2]),
-        )
+        norm, (pull, decay) = kernel_argument(parts[0]), (float(self.alpha * part) for part in parts[1:])
         settings = FobosSettings(self.row_loss, self.eta0, norm, pull, decay, eta_b)
         shrinkage = new_shrinkage(len(own[0]), time)
         return _FobosLearner(settings, (*own, shrinkage), shrinkage.clock, len(own))

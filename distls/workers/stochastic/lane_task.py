@@ -48,9 +48,8 @@ class StochasticTask(Task):
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dtype: str = "float32"  # of generated features
-    most_steps: float = (
-        math.inf
-    )  # of a lane, in all rounds: the rows after them are read and not learned from
+    # of a lane, in all rounds: the rows after them are read and not learned from
+    most_steps: float = math.inf
 
     shares_reads = True
     learner = cast(Learner, None)  # of a copy at work
@@ -177,15 +176,10 @@ class TrainTask(StochasticTask):
             mean = mean_loss(self.data, self.sample, self.update.loss, predictor, ledger)
             sample_loss = ledger.n_rows * mean
         return LaneResult(
-            arrays=arrays,
-            tail=tail,
-            tail_steps=tail_steps,
-            loss_sum=self._loss_sum * whole,
-            errors=round(self._errors * whole),
-            sample_loss=sample_loss,
-            times={self.item.lane.index: reached},
-            ledger=ledger,
-        )
+            arrays=arrays, tail=tail, tail_steps=tail_steps, loss_sum=self._loss_sum * whole,
+            errors=round(self._errors * whole), sample_loss=sample_loss,
+            times={self.item.lane.index: reached}, ledger=ledger,
+        )  # fmt: skip
 
     @staticmethod
     def merge(left: LaneResult, right: LaneResult) -> LaneResult:

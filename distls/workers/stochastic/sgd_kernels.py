@@ -159,11 +159,8 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
     k, n, t, h, sigma = len(b), len(order), clock[T], clock[H], clock[SIGMA]
     # As many as the batch: a row is scored once only.
     # all gradients of a batch are taken at W(t-1), so they are stored until the last of them is known
-    z, g, runner_ups = (
-        np.empty(k, u.dtype),
-        np.empty((min(size, n), k), u.dtype),
-        np.empty(min(size, n), np.intp),
-    )
+    z, g = np.empty(k, u.dtype), np.empty((min(size, n), k), u.dtype)
+    runner_ups = np.empty(min(size, n), np.intp)
     indices, data = row_arrays(rows)
     start, stop, loss_sum, errors = 0, 0, 0.0, 0
     for first in range(0, n, size):

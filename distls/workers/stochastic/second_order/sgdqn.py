@@ -80,12 +80,9 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     starts = bounding if METRICS[metric] == METRICS["gauss-newton"] else plain
     # of few rows plain steps hardly get shorter, and must suit the others too
     bold = 1.0 if params.get("trial") == "same-rows" else boldness(stats.n_rows)
+    shorter = bold if starts is plain else 1.0
     candidates = [
-        Candidate(
-            {"t0": t0},
-            replace(update, t0=t0 / (bold if starts is plain else 1.0)),
-            replace(update, t0=shared),
-        )
+        Candidate({"t0": t0}, replace(update, t0=t0 / shorter), replace(update, t0=shared))
         for t0, shared in starts.items()
     ]
     # In fewer rows plain steps hardly get shorter, which pays where weights have far to go: classes told apart.
