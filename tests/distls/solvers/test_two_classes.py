@@ -129,6 +129,15 @@ EXACT = {
     "fista": ("log", "squared_hinge"),
     "sparsa": ("log", "squared_hinge"),
     "rls": ("squared",),
+    "ovr-sdca": ("squared_hinge",),
+}
+
+
+CLOSE = {
+    "bcd": {"tau": 1e-9},
+    "fista": {"tau": 1e-9},
+    "sparsa": {"tau": 1e-9},
+    "ovr-sdca": {"class_tol": 1e-14},
 }
 
 
@@ -136,16 +145,48 @@ EXACT = {
 @pytest.mark.parametrize(
     ("name", "value"), [pytest.param(m, v, id=f"{m}-{v}") for m, values in EXACT.items() for v in values]
 )
-def test_coefficients_are_those_of_scikit_learn(data, name, value):
+def test_coefficients_are_those_of_scikit_learn(data, tmp_path, name, value):
     (x, y), method = _rows(300, 0), METHODS[name]
-    params = _given(method, value, fit_intercept=False, alpha=ALPHA)
+    params = _given(method, value, fit_intercept=False, alpha=ALPHA, **CLOSE.get(name, {}))
     exact = {"rtol": 1e-13} if name in ("newton", "sdca", "bcd") else {}
-    if name in ("fista", "sparsa"):
-        params["tau"] = 1e-9
-    result = fit(name, data, params=params, passes=2000, executor=SerialExecutor(), **exact)
+    limit = {} if name == "ovr-sdca" else {"passes": 2000}
+    fit(name, data, tmp_path / "run", params=params, executor=SerialExecutor(), **limit, **exact)
     short = {"softmax": "log", "logit": "log", "identity": "squared", "ovr_log": "log"}
     rival = RIVALS[short.get(value, value).removeprefix("multitask_")](1.0 / (ALPHA * 300)).fit(x, y)
-    np.testing.assert_allclose(result.model.weights[:, 0], np.ravel(rival.coef_), atol=1e-6)
+    np.testing.assert_allclose(load_model(tmp_path / "run").coef_, np.atleast_2d(rival.coef_), atol=1e-6)
+
+
+@pytest.mark.fast_cases("newton-log$")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("newton", "log"), ("sdca", "log"), ("bcd", "log"), ("gls", "softmax"), ("fista", "log")],
+)
+def test_so_they_are_with_an_intercept(data, tmp_path, name, value):
+    (x, y), exact = _rows(300, 0), {"rtol": 1e-13} if name in ("newton", "sdca") else {}
+    params = _given(METHODS[name], value, alpha=ALPHA, **CLOSE.get(name, {}))
+    fit(name, data, tmp_path / "run", params=params, passes=2000, executor=SerialExecutor(), **exact)
+    model, rival = (
+        load_model(tmp_path / "run"),
+        LogisticRegression(C=1.0 / (ALPHA * 300), tol=1e-12).fit(x, y),
+    )
+    np.testing.assert_allclose(model.coef_, rival.coef_, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, rival.intercept_, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DualLogisticRegression(C=0.3, tol=1e-13),
+        SparseMulticlassClassifier(loss="log", alpha=1.0 / (0.3 * 300), penalty="l2", tau=1e-10, passes=2000),
+        GeneralizedLeastSquaresClassifier(alpha=1.0 / (0.3 * 300), passes=2000, tol=1e-13),
+    ],
+)
+def test_estimators_have_the_coefficients_of_scikit_learn(estimator):
+    x, y = _rows(300, 0)
+    rival = LogisticRegression(C=0.3, tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(estimator.fit(x, y).coef_, rival.coef_, atol=1e-6)
+    np.testing.assert_allclose(estimator.intercept_, rival.intercept_, atol=1e-6)
 
 
 @pytest.mark.slow
