@@ -1,8 +1,8 @@
-"""A path of strengths from the store beside its smallest strength alone, and beside celer, adelie and pybiglasso.
+"""A path of strengths from the store beside its smallest alone, and beside celer, adelie, pybiglasso and glmnet.
 
-    pip install '.[bench]' celer pybiglasso adelie
+    pip install '.[bench]' celer pybiglasso adelie python-glmnet
     python -m benchmarks.speed.paths [--data dense] [--loss squared] [--rows 3000] [--columns 30000] [--strengths 50]
-        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--programs path,alone,celer,pybiglasso,adelie]
+        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--programs path,alone,celer,pybiglasso,adelie,glmnet]
         [--active-mib 512] [--folder FOLDER] [--out FILE]
 
 `dense`: standard normal columns, 100 of them with weights, noise half as large as the signal. `spikes`: a train of
@@ -122,7 +122,16 @@ def by_adelie(x: Array, y: Array, loss: str, alphas: Array) -> Array:
     return np.asarray(found.betas.toarray()[-1])
 
 
-RIVALS = {"celer": by_celer, "pybiglasso": by_pybiglasso, "adelie": by_adelie}
+def by_glmnet(x: Array, y: Array, loss: str, alphas: Array) -> Array:
+    """Return the weights of glmnet's Fortran, as Python's port calls it."""
+    from glmnet import ElasticNet, LogitNet
+
+    kind, target = (ElasticNet, y) if loss == "squared" else (LogitNet, (y > 0).astype(int))
+    model = kind(lambda_path=alphas, standardize=False, fit_intercept=False, n_splits=0).fit(x, target)
+    return np.asarray(model.coef_path_)[..., -1].reshape(-1)
+
+
+RIVALS = {"celer": by_celer, "pybiglasso": by_pybiglasso, "adelie": by_adelie, "glmnet": by_glmnet}
 
 
 def clocked(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
@@ -166,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--memory")
     parser.add_argument("--active-mib", type=int, default=512)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--programs", default="path,alone,celer,pybiglasso,adelie")
+    parser.add_argument("--programs", default="path,alone,celer,pybiglasso,adelie,glmnet")
     parser.add_argument("--out")
     given = parser.parse_args(argv)
     asked, report = given.programs.split(","), Report(given.out)
