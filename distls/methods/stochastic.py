@@ -394,4 +394,5 @@ FOBOS = _stochastic(
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
     published={**_DRAWN, "penalty": SPARSE_PENALTY, "trial": "decades", "fit_intercept": False},
+    version=3,  # bounds from working sets
 )
