@@ -100,8 +100,12 @@ class NearSearch:
         data: DatasetRef,
         most: float,
         executor: Executor,
+        goal: float = math.inf,
     ) -> tuple[float | None, int, float]:
-        """Return a bound of the optimum, or None, the bytes read, and the passes, at most `most`."""
+        """Return a bound of the optimum, or None, the bytes read, and the passes, at most `most`.
+
+        It is to be at most `goal` below the lowest objective too, so that it serves weights that are nearer.
+        """
         if most < self.round_passes:
             return None, 0, 0.0
         problem = self._problem
@@ -122,7 +126,7 @@ class NearSearch:
         prepare(executor, problem, ("search", problem.fit_intercept), calls)
         reads = RowReads(setting)
         state = BcdState(weights=weights, intercept=intercept, recentres=True)
-        found = near_optimum_of(partial(RowRound, reads), state, most, executor, self.round_passes)
+        found = near_optimum_of(partial(RowRound, reads), state, most, executor, self.round_passes, goal)
         self.reached = reads.lowest
         return found
 
@@ -142,24 +146,25 @@ def near_optimum_of(
     most: float,
     executor: Executor,
     round_passes: float = SWEEP_PASSES,
+    goal: float = math.inf,
 ) -> tuple[float | None, int, float]:
     """Return a bound of the optimum, or None, the bytes read, and the passes, at most `most`.
 
-    It is that of rounds from a state's weights; `begun` makes one.
+    It is that of rounds from a state's weights; `begun` makes one; for `goal` see `NearSearch.nearer`.
     """
     rounds = int(min(most / round_passes, _ROUNDS))
     state = BcdState(weights=state.weights, intercept=state.intercept, recentres=state.recentres)
     # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
-        bound, read, done = _searched(begun, state, executor, rounds)
+        bound, read, done = _searched(begun, state, executor, rounds, goal)
     except StateLostError:
-        bound, read, done = _searched(begun, state, executor, rounds)
+        bound, read, done = _searched(begun, state, executor, rounds, goal)
     # That no loss is negative is known without a search.
     return bound if bound > 0.0 else None, read, round_passes * done
 
 
 def _searched(
-    begun: Callable[..., WorkingSetRound], state: BcdState, executor: Executor, rounds: int
+    begun: Callable[..., WorkingSetRound], state: BcdState, executor: Executor, rounds: int, goal: float
 ) -> tuple[float, int, int]:
     """Return the best bound of the rounds, the bytes read, and how many were done."""
     read, done, first, lowest, bound = 0, 0, math.inf, math.inf, 0.0
@@ -172,7 +177,8 @@ def _searched(
         state, report = found
         read, done, bound = read + report.bytes_read, number + 1, state.bound
         first, lowest = one.before if number == 0 else first, min(lowest, state.objective)
-        if first - bound <= max(_GOOD * (first - lowest), rounding * first):
+        good = first - bound <= max(_GOOD * (first - lowest), rounding * first)
+        if good and lowest - bound <= max(goal, rounding * first):
             break
     return bound, read, done
 

@@ -37,7 +37,7 @@ _MOST_PASSES = 50  # of one search
 # What one of them costs, in passes of the fit, of which some change few weights a row: as a read for a certificate.
 _PASS = 2.0
 _FIRST_PASSES = 8.0  # what a first one is expected to take
-# The gap of the ascent's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
+# The gap of the search's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
 _GOAL = 0.5
 # Most MiB of columns, and of scores, that working sets hold.
 _ACTIVE_MIB = 128
@@ -97,7 +97,7 @@ class DualSearch:
             return self._bound, 0, 0.0, self.reached
         try:
             if self._sets is not None:
-                read, passes = self._work_on_sets(self._sets, fitted, data, executor)
+                read, passes = self._work_on_sets(self._sets, fitted, _GOAL * goal, data, executor)
             elif (solver := self._solver(data)) is not None:
                 read, passes = self._search(solver, fitted, objective, executor, prove)
             else:
@@ -128,7 +128,7 @@ class DualSearch:
         return solver
 
     def _work_on_sets(
-        self, sets: NearSearch, start: Fitted, data: DatasetRef, executor: Executor
+        self, sets: NearSearch, start: Fitted, goal: float, data: DatasetRef, executor: Executor
     ) -> tuple[int, float]:
         """Look for the bound by working sets, if there is memory; return the bytes read, and the passes."""
         problem, memory = self._problem, self._memory or MemoryBudget(workers=self._slots)
@@ -140,7 +140,7 @@ class DualSearch:
             return 0, 0.0
         data = replace(data, cache_bytes=min(planned.cache_bytes, data.cache_bytes))
         own = start.predictor.coefficients, start.predictor.intercept
-        bound, read, passes = sets.nearer(*own, data, start.search_passes, executor)
+        bound, read, passes = sets.nearer(*own, data, start.search_passes, executor, goal)
         self._bound = max(self._bound, bound or -math.inf)
         self.reached = sets.reached if self.reached is None else min(sets.reached, self.reached)
         return read, passes
