@@ -10,7 +10,7 @@ that excess, which is evaluated when it chooses, at the evaluation that ends it,
 certificates took. The optimum is the best of a long fit by `sdca` (l2, elasticnet) or `bcd`
 (the other penalties, which need `distls columns DATASET`) and of all fits seen. `gls` needs few features
 (`distls generate dense`); a method whose matrices do not fit in memory is left out, and said so. With --own `fista` and
-`sparsa` have the bounds of their steps' reads alone, as without column shards.
+`sparsa` have the bounds of their steps' reads alone, as where no columns may be held.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +31,27 @@ from distls.workers.prediction.threshold_task import ThresholdSums, ThresholdTas
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.runtime.process import single_threaded_blas
 
-# Looks for a better lower bound of the optimum than that of a fit's weights, from the fit, its objective and bound, an
-# executor and data, and what proves a dual point; returns the bound, the bytes read for it, the passes, and the lowest
-# objective of the weights that it has seen.
-BoundSearch = Callable[
-    [Fitted, float, float, Executor, DatasetRef, Callable[[Fitted], dict[str, Any]]],
-    tuple[float, int, float, float | None],
-]
+
+class BoundSearch(Protocol):
+    """Looks for a better lower bound of the optimum than that of a fit's weights."""
+
+    @property
+    def first_passes(self) -> float:
+        """What a first search is expected to take, in passes of the fit."""
+
+    def __call__(
+        self,
+        fitted: Fitted,
+        objective: float,
+        bound: float,
+        executor: Executor,
+        data: DatasetRef,
+        prove: Callable[[Fitted], dict[str, Any]],
+    ) -> tuple[float, int, float, float | None]:
+        """Return it, the bytes read, the passes, and the lowest objective of the weights that were seen.
+
+        Given are a fit, its objective and bound, an executor and data, and what proves a dual point.
+        """
 
 
 class Evaluator:
@@ -66,9 +80,9 @@ class Evaluator:
         self._mean_row: NDArray[np.float64] | None = None  # of the training data, for least squares
 
     @property
-    def searches(self) -> bool:
-        """Whether evaluations may look for a bound of the optimum, or make the intercept optimal, by further reads."""
-        return self._search is not None or self._balances
+    def searches(self) -> float:
+        """Passes that a first look for a bound of the optimum, or an optimal intercept, may take; 0: there is none."""
+        return float(self._balances) if self._search is None else self._search.first_passes
 
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
@@ -179,7 +193,8 @@ class Evaluator:
             if near is None:
                 continue
             if isinstance(near, float):
-                certificate = tightened(certificate, value, certificate, (near, rounding_of(problem, value)))
+                other = certificate if certificate["kind"] in BOUNDS else {"kind": "duality_gap"}
+                certificate = tightened(certificate, value, other, (near, rounding_of(problem, value)))
                 continue
             other, bound, own = await self._certified(problem, near)
             read += own

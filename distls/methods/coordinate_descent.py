@@ -117,8 +117,8 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
                "docs/notation.md"),
         _tau(1e-3),
         Parameter("active_mib", 128, integer(0),
-                  "where the data set has column shards: most MiB of columns, and of scores, that are held to find a "
-                  "better certificate (not with l2); 0: none"),
+                  "most MiB of columns, and of scores, that are held to find a better certificate (not with l2); 0: "
+                  "none"),
         NO_PAPER_INTERCEPT, CLASS_WEIGHT, LANES_READ,
         dtype("float64", "type of products and weights"),
         INIT, STANDARDIZE,
@@ -152,7 +152,7 @@ COORDINATE_DESCENT_METHODS = (
                       "number"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
-        version=3,  # nearer bounds of logistic losses; a tolerance counts alone
+        version=4,  # bounds from working sets without column shards; no tolerance that is not met converges
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
@@ -166,7 +166,7 @@ COORDINATE_DESCENT_METHODS = (
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
-        version=3,  # as `fista`
+        version=4,  # as `fista`
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "history": 6, "tau": 1e-3, "fit_intercept": False},
     ),

@@ -295,4 +295,5 @@ FOBOS = _stochastic(
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
     parameters=_FOBOS, steps="distls.workers.stochastic.fobos:fobos_steps", targets=("class",),
     published={**_DRAWN, "penalty": SPARSE_PENALTY, "trial": "decades", "fit_intercept": False},
+    version=3,  # bounds from working sets
 )

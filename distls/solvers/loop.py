@@ -70,9 +70,8 @@ def _passes_between(limits: Request[Any]) -> float:
     """Return the passes between evaluations: infinity for one at the end alone, 0 for none."""
     if _ends_by_estimate(limits):
         return 0.0
-    if limits.eval_every is None:
-        return 1.0 if limits.is_judged or limits.patience is not None else math.inf
-    return limits.eval_every
+    default = 1.0 if limits.is_judged or limits.patience is not None else math.inf
+    return default if limits.eval_every is None else limits.eval_every
 
 
 def _waits_for_estimate(limits: Request[Any]) -> bool:
@@ -141,14 +140,14 @@ async def solve(
     *,
     limits: Request[Any],
     evaluate: Evaluate,
-    searches: bool = False,
+    searches: float = 0.0,
     callbacks: Sequence[Callback] = (),
     what: str = "",  # of several settings which this is, for the callbacks
 ) -> Solution:
     """Run rounds until a limit is met, as a fit of a batch; a fit that had met one when it was stopped does none.
 
     `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
-    ``eval_error``...; `searches` tells that it may look for a bound of the optimum, whatever the method.
+    ``eval_error``...; `searches`: passes that it may take at first to look for a bound, whatever the method.
     """
     earlier = start.progress.seconds  # until this fit was begun or resumed
     solver.enough = partial(largest_certificate, limits)
@@ -188,7 +187,7 @@ async def _round(
     evaluate: Evaluate,
     earlier: float,
     *,
-    searches: bool,
+    searches: float,
 ) -> Standing[S]:
     """Do a round, and evaluate if that is due."""
     progress = replace(done.progress)
@@ -202,6 +201,7 @@ async def _round(
         return following
     # Evaluated at the same predictor that would be published.
     fitted = solver.weights(state)
+    fitted = replace(fitted, first_search=max(fitted.first_search, searches))
     whole = _is_worth(solver, following, limits, fitted, searches=searches)
     ends = _status(solver, limits, following) != Status.RUNNING
     fitted = _within_share(fitted, following, limits, ends=ends)
@@ -232,9 +232,11 @@ def _status(solver: Solver[S], limits: Request[Any], done: Standing[S]) -> Statu
     own, met = solver.status(done.state), _limit_met(limits, done)
     if own == Status.DIVERGED or met == Status.DIVERGED:
         return Status.DIVERGED
-    # Where each round proves its gap, a tolerance that is asked for counts alone.
-    waits = own == Status.CONVERGED and limits.is_judged and solver.certifies(done.state)
-    return own if own in _OWN_ENDS and not waits else met
+    if own != Status.CONVERGED or not limits.is_judged:
+        return own if own in _OWN_ENDS else met
+    # A tolerance that is asked for counts alone as long as the method goes on; at its end it is met, or missed.
+    missed = own if relative_bound(done.record) is None else Status.MAX_PASSES
+    return met if solver.certifies(done.state) or met == Status.CONVERGED else missed
 
 
 def _limit_met(limits: Request[Any], done: Standing[Any]) -> Status:
@@ -270,7 +272,7 @@ def _is_due(solver: Solver[S], done: Standing[S], limits: Request[Any]) -> bool:
 
 
 def _is_worth(
-    solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted, *, searches: bool
+    solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted, *, searches: float
 ) -> bool:
     """Return whether certificates stay within their share with one more, or it is due whatever it costs."""
     # Those that wait for an estimate are few, and what the method knows costs nothing.
@@ -278,16 +280,15 @@ def _is_worth(
     if estimated or isinstance(fitted.known, dict):
         return True
     # The bound of the weights' own gradient may do: one read tells, before anything is searched.
-    searches = fitted.improved_weights is not None or (searches and bool(done.progress.certified_all))
-    cost = _search_cost(fitted, done.progress, limits) if searches else _read_cost(fitted)
+    may = fitted.improved_weights is not None or (searches and done.progress.certified_all)
+    cost = _search_cost(fitted, done.progress, limits) if may else _read_cost(fitted)
     return cost <= _left(done, limits) + _ROUNDING or _status(solver, limits, done) != Status.RUNNING
 
 
 def _left(done: Standing[Any], limits: Request[Any]) -> float:
     """Return what certificates may cost now, by counts alone: all where they were asked for."""
-    if limits.eval_every is not None:
-        return math.inf
-    return _SHARE * done.state.passes - done.progress.certified_all
+    spent = done.progress.certified_all
+    return _SHARE * done.state.passes - spent if limits.eval_every is None else math.inf
 
 
 def _within_share(fitted: Fitted, done: Standing[Any], limits: Request[Any], *, ends: bool) -> Fitted:

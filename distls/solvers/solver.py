@@ -243,7 +243,7 @@ class Solver(ABC, Generic[S]):
         """Return the predictor that a model made of the state now would hold."""
 
     def certifies(self, state: S) -> bool:
-        """Whether each round proves its gap: a tolerance that is asked for then counts alone."""
+        """Whether rounds go on until a tolerance is met that is asked for, whatever CONVERGED says."""
         return False
 
     def saved(self, state: S) -> None:

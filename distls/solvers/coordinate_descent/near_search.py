@@ -1,33 +1,35 @@
 """Weights nearer to the optimum than those of a fit, whose dual point is its certificate: by working sets.
 
-Methods that read rows leave the proof to the column shards, where the data set has them (docs/decisions/0037).
+Methods that read rows gather the columns of a set from these (docs/decisions/0022).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB
-from distls.execution.row_reads import lanes_of
+from distls.execution.row_reads import reading_lanes
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting
-from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound, working_set_tasks
+from distls.solvers.coordinate_descent.row_rounds import RowReads, RowRound, row_round_tasks
+from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound
 from distls.solvers.solver import prepare
 from distls.storage.dataset.column_shards import ColumnShards
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import IN_MEMORY
 from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
-from distls.workers.rounds.lanes import Lane, deal
 
 # The gap over what the weights are proven to be above the optimum at least, at which it is good enough.
 _GOOD = 2.0
@@ -45,55 +47,51 @@ _ROUNDING = 8.0
 
 
 class NearSearch:
-    """Looks for weights with a better dual point than those of a fit, in lanes of columns.
+    """Looks for weights with a better dual point than those of a fit, by reads of rows.
 
     Parameters
     ----------
     problem : Problem
-    shards : ColumnShards
-        Those of its data.
     active_mib : int
         Most MiB of columns that are held.
     folder : str or None
-        Where scores are stored meanwhile; without one nothing can be searched.
+        Where scores and columns are stored meanwhile; without one nothing can be searched.
     points : int
         At how many points the method reads rows in a pass.
     """
 
-    def __init__(
-        self, problem: Problem, shards: ColumnShards, active_mib: int, folder: str | None, points: int
-    ) -> None:
-        self._problem, self._shards, self._folder = problem, shards, folder
-        self._active_mib = active_mib
+    def __init__(self, problem: Problem, active_mib: int, folder: str | None, points: int) -> None:
+        self._problem, self._active_mib, self._folder = problem, active_mib, folder
         self.round_passes = _round_passes(problem, points)
-        self._params = {
-            "step": "line-search", "active_sweeps": 1, "active_mib": active_mib, "shrink": False, "debias": None
-        }  # fmt: skip
+        self.reached = math.inf  # the lowest objective of the newest search's weights
 
     @classmethod
     def of(cls, problem: Problem, active_mib: int, folder: str | None, points: int = 1) -> NearSearch | None:
-        """Return the search, or None: without column shards, or where the scores of all rows are not to be held."""
-        # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds too.
+        """Return the search, or None where the scores of all rows are not to be held."""
+        # Without alpha there is no dual bound; fits to folds are compared, and not proven.
         if not active_mib or problem.alpha == 0.0 or problem.dataset.fold is not None:
             return None
-        shards = problem.dataset.columns
         # The search holds the scores of all rows in one task, so they count against the same limit as columns.
-        if shards is None or _row_bytes(problem) * problem.dataset.meta.n_rows > active_mib * MIB:
+        if _row_bytes(problem) * problem.dataset.meta.n_rows > active_mib * MIB:
             return None
-        return cls(problem, shards, active_mib, folder, points)
+        return cls(problem, active_mib, folder, points)
 
     @property
     def work_bytes(self) -> int:
-        """Bytes of the task that searches: of all rows, of the columns that it holds, and of a shard as it is read."""
-        problem, shards = self._problem, self._shards
-        rows = (_row_bytes(problem) + working_row_bytes(problem)) * problem.dataset.meta.n_rows
-        read = sum(int(sizes.max(initial=0)) for sizes in (shards.decoded_bytes, shards.stored_bytes))
-        return rows + read + working_set_bytes(problem, shards, self._active_mib)
+        """Bytes of the task that searches: of all rows and of the columns that it holds; or of one that reads rows."""
+        problem, (n_features, k) = self._problem, self._problem.shape
+        dataset = problem.dataset
+        rows = (_row_bytes(problem) + working_row_bytes(problem)) * dataset.meta.n_rows
+        # A partition, and its copy in float64 or of some columns; weights and gradient.
+        read = 3 * int(dataset.decoded_bytes.max(initial=0)) + 2 * 8 * n_features * k
+        return rows + max(working_set_bytes(problem, dataset, self._active_mib), read)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of columns that a process keeps after a search, for the next one."""
-        return active_column_bytes(self._problem, self._shards, self._active_mib) // 2
+        """Bytes of the Gram that a process keeps after a search, for the next one."""
+        problem = self._problem
+        gram = 4 * max(_parts(problem), 1) * (problem.shape[0] + 1) ** 2
+        return min(self._active_mib * MIB, gram) * loss_named(problem.loss).quadratic
 
     def nearer(
         self,
@@ -102,30 +100,35 @@ class NearSearch:
         data: DatasetRef,
         most: float,
         executor: Executor,
-    ) -> tuple[LinearPredictor | None, int, float]:
-        """Return weights nearer to the optimum than those given, or None, the bytes read, and the passes."""
+        goal: float = math.inf,
+    ) -> tuple[float | None, int, float]:
+        """Return a bound of the optimum, or None, the bytes read, and the passes, at most `most`.
+
+        It is to be at most `goal` below the lowest objective too, so that it serves weights that are nearer.
+        """
         if most < self.round_passes:
             return None, 0, 0.0
-        data, shards = replace(data, columns=self._shards.digest), self._shards
-        rows = enumerate(range(len(self._problem.dataset)))
+        problem = self._problem
         setting = RoundSetting(
-            problem=self._problem,
-            params=self._params,
+            problem=problem,
+            params={
+                "step": "line-search", "active_sweeps": 1, "active_mib": self._active_mib, "shrink": False,
+                "debias": None,
+            },
             data=data,
-            shards=shards,
-            lanes=deal(shards.decoded_bytes, lanes_of(self._problem.parallelism, len(shards))),
-            row_lanes=[Lane(i, (block,)) for i, block in rows],
+            shards=cast("Any", None),
+            lanes=[()],
+            row_lanes=reading_lanes(problem.dataset, problem.parallelism),
             polishes=False,
             folder=self._folder,
-        )
-        prepare(
-            executor,
-            self._problem,
-            ("search", self._problem.fit_intercept),
-            working_set_tasks(replace(setting, data=data.like(), folder=IN_MEMORY)),
-        )
+        )  # fmt: skip
+        calls = row_round_tasks(replace(setting, folder=IN_MEMORY), data.like())
+        prepare(executor, problem, ("search", problem.fit_intercept), calls)
+        reads = RowReads(setting)
         state = BcdState(weights=weights, intercept=intercept, recentres=True)
-        return near_optimum_of(setting, state, most, executor, self.round_passes)
+        found = near_optimum_of(partial(RowRound, reads), state, most, executor, self.round_passes, goal)
+        self.reached = reads.lowest
+        return found
 
 
 def _round_passes(problem: Problem, points: int) -> float:
@@ -138,54 +141,60 @@ def _round_passes(problem: Problem, points: int) -> float:
 
 
 def near_optimum_of(
-    setting: RoundSetting,
+    begun: Callable[..., WorkingSetRound],
     state: BcdState,
     most: float,
     executor: Executor,
     round_passes: float = SWEEP_PASSES,
-) -> tuple[LinearPredictor | None, int, float]:
-    """Return weights nearer to the optimum than a state's, or None, the bytes read, and the passes, at most `most`."""
+    goal: float = math.inf,
+) -> tuple[float | None, int, float]:
+    """Return a bound of the optimum, or None, the bytes read, and the passes, at most `most`.
+
+    It is that of rounds from a state's weights; `begun` makes one; for `goal` see `NearSearch.nearer`.
+    """
     rounds = int(min(most / round_passes, _ROUNDS))
     state = BcdState(weights=state.weights, intercept=state.intercept, recentres=state.recentres)
     # Scores are row state that may be lost; the search is a function of the weights, so it is done again.
     try:
-        near, read, done = _searched(setting, state, executor, rounds)
+        bound, read, done = _searched(begun, state, executor, rounds, goal)
     except StateLostError:
-        near, read, done = _searched(setting, state, executor, rounds)
-    return near, read, round_passes * done
+        bound, read, done = _searched(begun, state, executor, rounds, goal)
+    # That no loss is negative is known without a search.
+    return bound if bound > 0.0 else None, read, round_passes * done
 
 
 def _searched(
-    setting: RoundSetting, state: BcdState, executor: Executor, rounds: int
-) -> tuple[LinearPredictor | None, int, int]:
-    """Return nearer weights, if any, the bytes read, and the rounds done."""
-    read, done, first, lowest, following = 0, 0, math.inf, math.inf, state
+    begun: Callable[..., WorkingSetRound], state: BcdState, executor: Executor, rounds: int, goal: float
+) -> tuple[float, int, int]:
+    """Return the best bound of the rounds, the bytes read, and how many were done."""
+    read, done, first, lowest, bound = 0, 0, math.inf, math.inf, 0.0
+    rounding = _ROUNDING * float(np.finfo(state.weights.dtype).eps)
     for number in range(rounds):
-        one = WorkingSetRound(setting, executor, fresh=number == 0)
-        found = one.run(following)
+        one = begun(executor, fresh=number == 0)
+        found = one.run(state)
         if found is None:
             break
-        following, report = found
-        read, done = read + report.bytes_read, number + 1
-        first, lowest = one.before if number == 0 else first, min(lowest, following.objective)
-        rounding = _ROUNDING * float(np.finfo(setting.problem.dtype).eps) * first
-        if first - following.bound <= max(_GOOD * (first - lowest), rounding):
+        state, report = found
+        read, done, bound = read + report.bytes_read, number + 1, state.bound
+        first, lowest = one.before if number == 0 else first, min(lowest, state.objective)
+        good = first - bound <= max(_GOOD * (first - lowest), rounding * first)
+        if good and lowest - bound <= max(goal, rounding * first):
             break
-    return LinearPredictor(following.weights, following.intercept) if done else None, read, done
+    return bound, read, done
 
 
-def active_column_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
+def active_column_bytes(problem: Problem, data: Dataset | ColumnShards, active_mib: int) -> int:
     """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
-    return 2 * min(active_mib * MIB, int(shards.decoded_bytes.sum()))
+    return 2 * min(active_mib * MIB, int(data.decoded_bytes.sum()))
 
 
-def working_set_bytes(problem: Problem, shards: ColumnShards, active_mib: int) -> int:
+def working_set_bytes(problem: Problem, data: Dataset | ColumnShards, active_mib: int) -> int:
     """Return the bytes of a working set in a task, at most: columns, as read, put together and by rows; the Gram."""
     parts = max(_parts(problem), 1)
     grams = 1 + loss_named(problem.loss).quadratic  # the one before is kept
     gram = min(active_mib * MIB, grams * 4 * parts * (problem.shape[0] + 1) ** 2)
     # Rows are made with indices of 4 bytes, and a copy while that is done.
-    return 2 * active_column_bytes(problem, shards, active_mib) + gram
+    return 2 * active_column_bytes(problem, data, active_mib) + gram
 
 
 def working_row_bytes(problem: Problem) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.execution.memory_budget import human
 from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
@@ -40,7 +41,7 @@ from distls.solvers.solver import (
 )
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
-from distls.storage.errors import ParameterError
+from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.workers.coordinate_descent.dual_bounds import DualFactor, bound_of
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
@@ -90,7 +91,15 @@ class Proximal(Solver[ProximalState]):
         self._proves = not plain and problem.alpha > 0.0 and (not self._first or has_balance(problem))
         self._classes = len(problem.dataset.meta.classes or ()) if self._proves and self._first else 0
         self._constant = params.get("step") == "constant"
-        self._reader = self._planned()
+        try:
+            self._reader = self._planned()
+        except MemoryPlanError as error:
+            if self._search is None:
+                raise
+            held = human(self._search.work_bytes)
+            raise MemoryPlanError(
+                f"{error}, or give active_mib=0: the search for bounds takes {held}"
+            ) from None
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
         printed = params.get("rules") == "paper"
@@ -269,7 +278,7 @@ class Proximal(Solver[ProximalState]):
     def certifies(self, state: ProximalState) -> bool:
         """See `Solver.certifies`: until steps are those that rounding leaves."""
         least = _STILL * float(np.finfo(self.problem.dtype).eps)
-        return self._has_bound(state) and (state.ratio is None or state.ratio > least)
+        return state.ratio is None or state.ratio > least
 
     def _has_bound(self, state: ProximalState) -> bool:
         # with an intercept only once gradients have been balanced

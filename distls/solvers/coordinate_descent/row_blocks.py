@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.execution.row_reads import reduce_rows
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.coordinate_descent.bcd_round import BcdState, RoundSetting, sent
-from distls.solvers.coordinate_descent.working_set_round import WorkingSetRound
+from distls.solvers.coordinate_descent.row_rounds import RowReads, RowRound
 from distls.solvers.solver import RoundReport
 from distls.storage.errors import ParameterError
 from distls.workers.coordinate_descent.all_rows import RowSums
@@ -30,13 +29,11 @@ from distls.workers.coordinate_descent.dual_bounds import (
     intercept_slack,
 )
 from distls.workers.coordinate_descent.quadratic_model import parts_of
-from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums, ModelTask
+from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
-from distls.workers.coordinate_descent.violation_task import Violations, moves_of
-from distls.workers.coordinate_descent.working_columns import Judged, ranks_of
+from distls.workers.coordinate_descent.working_columns import Judged
 from distls.workers.coordinate_descent.working_set_task import Descended
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.task import Call, Needs
@@ -57,25 +54,25 @@ _READS = 8  # of a round, about, most of a few columns
 _DRIVER_WEIGHTS = 8  # matrices of the weights' size in the driver
 
 
-class RowBlocks:
+class RowBlocks(RowReads):
     """The plan and the rounds of a problem whose rows are read by partitions."""
 
     def __init__(self, problem: Problem, params: dict[str, Any], memory: MemoryBudget) -> None:
         (n_features, k), dataset = problem.shape, problem.dataset
-        self.parts = parts_of(loss_named(problem.loss), k, sets=problem.target == "multilabel")
-        if not self.parts:
+        parts = parts_of(loss_named(problem.loss), k, sets=problem.target == "multilabel")
+        if not parts:
             raise ParameterError(
                 f"loss={problem.loss} has no second derivatives: not with algorithm=row-blocks"
             )
         most = params["active_mib"] * MIB // _SHARE_OF_GRAM
         # columns that move at once: a Gram of all would not fit
-        self.most = max(math.isqrt(most // (4 * self.parts)) - 1, 1)
-        one, gram = 8 * n_features * k, 4 * self.parts * (min(n_features, self.most) + 1) ** 2
+        self.most = max(math.isqrt(most // (4 * parts)) - 1, 1)
+        one, gram = 8 * n_features * k, 4 * parts * (min(n_features, self.most) + 1) ** 2
         rows, largest = (int(sizes.max(initial=0)) for sizes in (dataset.table.rows, dataset.decoded_bytes))
         # of a partition: scores, slopes and second derivatives; its columns, those that move, and with ones, of dense
         # rows in float64 and weighted too
         copies = 6 if dataset.meta.layout == "dense" else 3
-        work = rows * (3 * 8 * k + 4 * self.parts + 12) + copies * largest + one
+        work = rows * (3 * 8 * k + 4 * parts + 12) + copies * largest + one
         reader = BlockReader(
             problem,
             lanes=params["lanes"],
@@ -92,12 +89,13 @@ class RowBlocks:
         )
         self.lanes = reader.lanes
         self.data = replace(DatasetRef.of(dataset, self.plan.cache_bytes), beside=True)  # with its fold
-        self.setting = RoundSetting(
-            problem=problem, params=params, data=self.data, shards=cast("Any", None), lanes=[],
-            row_lanes=reader.work, polishes=False, folder=None,
+        super().__init__(
+            RoundSetting(
+                problem=problem, params=params, data=self.data, shards=cast("Any", None), lanes=[],
+                row_lanes=reader.work, polishes=False, folder=None,
+            ),
+            parts,
         )  # fmt: skip
-        # The sums at the weights of the newest state; without them they are read again, with the same bits.
-        self.newest: tuple[SparseWeights, ModelSums] | None = None
 
     def tasks(self, data: DatasetRef, block: int) -> list[Call]:
         """See `Solver.tasks`: a read of all columns, of some, and a step."""
@@ -118,13 +116,6 @@ class RowBlocks:
                 replace(self.step_task(BcdState()), data=data), (judged, gram, np.ones((1, k))), Lane(0, ())
             ),
         ]
-
-    def read_task(self, columns: Places | None, moving: Places | None) -> ModelTask:
-        """Return the task of a read of some columns, or of all."""
-        problem = self.setting.problem
-        scale = 1.0 / problem.dataset.meta.n_rows
-        own = problem.loss, problem.row_weights, scale
-        return ModelTask(self.data, *own, columns, moving, self.parts, problem.fit_intercept)
 
     def step_task(self, state: BcdState) -> ModelStep:
         """Return the task that minimises a model."""
@@ -150,13 +141,12 @@ class RowBlocks:
         return _RowBlockRound(self, executor, fresh=True).optimal_intercept()
 
 
-class _RowBlockRound(WorkingSetRound):
-    """One round, of sums over row partitions."""
+class _RowBlockRound(RowRound):
+    """One round that keeps no number of a row."""
 
     def __init__(self, blocks: RowBlocks, executor: Executor, *, fresh: bool) -> None:
-        super().__init__(blocks.setting, executor, fresh=fresh)
+        super().__init__(blocks, executor, fresh=fresh)
         self._blocks = blocks
-        self._columns: Places | None = None  # of the descent
         self.is_stuck = False  # whether it made no step, far from the optimum
 
     def optimal_intercept(self) -> Array:
@@ -173,24 +163,6 @@ class _RowBlockRound(WorkingSetRound):
         if self._problem.fit_intercept and not state.weights.any():
             state = replace(state, intercept=self.optimal_intercept())
         return self._judged(state, None)[0]
-
-    def _judged(self, state: BcdState, rows: RowSums | None) -> tuple[BcdState, Violations]:
-        """Read all columns; return the state with its objective and gap, and what was found."""
-        given, w = sent(state), np.asarray(state.weights, np.float64)
-        self._blocks.newest = given, (sums := self._read(given, None))
-        factor, conjugated = self._conjugate(sums)
-        sizes = self._moves(w, sums.gradient)
-        found = Violations(
-            factor, conjugated, float(np.vdot(sums.gradient, w)), float(sizes.sum()), float(sizes.max(initial=0.0))
-        )  # fmt: skip
-        own = RowSums(sums.loss, float(np.abs(sums.of_intercept).sum()), sums.errors)
-        used, conjugate = int(np.count_nonzero(w.any(axis=1))), None
-        if has_conjugate(self._problem.loss, self._problem.target):
-            # Of the columns that were worked on, which have all weights and are kept.
-            columns = given.columns if self._columns is None else self._columns
-            at = SparseWeights(columns, w[columns], state.intercept)
-            conjugate = self._read(at, _NO_PLACES, factor).loss
-        return self._certified(state, own, found, conjugate, self._next_size(state, used)), found
 
     def _descended(self, state: BcdState) -> Descended:
         """Do Newton steps on the columns that are chosen, until their own gap is small."""
@@ -224,12 +196,7 @@ class _RowBlockRound(WorkingSetRound):
         """Return the columns of a descent, with all that have weights, and the places of those that move."""
         assert self._blocks.newest is not None
         gradient, w = self._blocks.newest[1].gradient, np.asarray(state.weights, np.float64)
-        given = w.any(axis=1)
-        rank = ranks_of(self._problem.penalty, gradient, self._setting.step_of(self._problem))
-        others = np.flatnonzero(~given & (rank > 0.0))
-        room = max(state.size - int(given.sum()), 0)
-        best = others[np.argsort(-rank[others], kind="stable")[:room]]
-        columns = np.union1d(np.flatnonzero(given), best)
+        columns = self._chosen_columns(state)
         if len(columns) <= self._blocks.most:
             return columns, np.arange(len(columns))
         # In turns: those that are farthest from their optimum.
@@ -280,14 +247,16 @@ class _RowBlockRound(WorkingSetRound):
             at, sums = at._replace(intercept=at.intercept + shift), None
         return at.intercept
 
+    def _conjugate_mean(self, state: BcdState, factor: float) -> float:
+        """See `RowRound`: of the columns that were worked on, which have all weights and are kept."""
+        columns = sent(state).columns if self._columns is None else self._columns
+        at = SparseWeights(columns, state.weights[columns].astype(np.float64), state.intercept)
+        return self._read(at, _NO_PLACES, factor).loss
+
     def _read(self, at: SparseWeights, moving: Places | None, factor: float | None = None) -> ModelSums:
         """Return the sums at some weights: of all columns, or of those of the weights."""
         task = self._blocks.read_task(None if moving is None else at.columns, moving)
-        task = replace(task, factor=factor)
-        found: ModelSums = reduce_rows(
-            self._executor, self._problem.dataset, at, task, self._setting.row_lanes
-        )
-        self._ledger = self._ledger.merge(found.ledger)
+        found: ModelSums = self._summed(replace(task, factor=factor), at)
         return found
 
     def _value(self, at: SparseWeights, sums: ModelSums) -> float:
@@ -299,10 +268,3 @@ class _RowBlockRound(WorkingSetRound):
         bound = bound_of(self._problem.loss, sums.loss, dual, None)
         rest = float(np.abs(sums.of_intercept).sum())
         return bound - intercept_slack(rest, at.intercept) if self._problem.fit_intercept else bound
-
-    def _conjugate(self, sums: ModelSums) -> tuple[float, float]:
-        problem = self._problem
-        return penalty_named(problem.penalty).conjugate(-sums.gradient, problem.alpha, problem.l1_ratio)
-
-    def _moves(self, w: Array, gradient: Array) -> Array:
-        return moves_of(self._problem.penalty, w, gradient, self._setting.step_of(self._problem))

@@ -69,6 +69,8 @@ class WorkingSetRound:
         if not state.size:
             return None
         found = self._descended(state)
+        if found is None:
+            return None
         weights = np.zeros_like(state.weights)
         weights[found.weights.columns] = found.weights.values
         following = replace(
@@ -96,7 +98,7 @@ class WorkingSetRound:
         # What a round before has decided stays: that it has brought something is no longer seen.
         return state if state.size else begun
 
-    def _descended(self, state: BcdState) -> Descended:
+    def _descended(self, state: BcdState) -> Descended | None:
         """Descend on the columns that were stored."""
         setting, used = self._setting, int(np.count_nonzero(state.weights.any(axis=1)))
         task = replace(

@@ -4,7 +4,8 @@ The gradient at the weights gives a bound that is of no use where alpha is small
 optimum (docs/decisions/0028). A fit with a tolerance asks for a better one: `sdca` starts from its weights, and its
 dual point bounds the optimum of every fit of the problem. The weights of the fit stay as they are.
 
-The ascent is SDCA (Shalev-Shwartz and Zhang 2013).
+The ascent is SDCA (Shalev-Shwartz and Zhang 2013). What it lacks, such as the l1 norm, is left to working sets
+(docs/decisions/0022).
 """
 
 import math
@@ -17,6 +18,8 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.request import Request
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.coordinate_descent.near_search import NearSearch
 from distls.solvers.dual_ascent.sdca import Sdca
 from distls.solvers.dual_ascent.sdca_state import SdcaState
 from distls.solvers.loop import Progress, largest_certificate
@@ -26,13 +29,18 @@ from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place
 from distls.workers.losses.loss_registry import lacks
+from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.task import Needs
 
 _MOST_PASSES = 50  # of one search
 # What one of them costs, in passes of the fit, of which some change few weights a row: as a read for a certificate.
 _PASS = 2.0
-# The gap of the ascent's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
+_FIRST_PASSES = 8.0  # what a first one is expected to take
+# The gap of the search's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
 _GOAL = 0.5
+# Most MiB of columns, and of scores, that working sets hold.
+_ACTIVE_MIB = 128
 
 Proof = Callable[[Fitted], dict[str, Any]]  # objective and certificate of a dual point, in one read
 
@@ -56,7 +64,15 @@ class DualSearch:
         self._problem, self._limits, self._folder = problem, limits, folder
         self._slots, self._memory = slots, memory
         self._bound = -math.inf if progress.bound is None else progress.bound
-        self.reached = progress.reached  # the lowest objective of the ascent's weights, None without any
+        self.reached = progress.reached  # the lowest objective of the search's weights, None without any
+        self._sets = None
+        if _is_by_sets(problem):
+            self._sets = NearSearch.of(problem, _ACTIVE_MIB, str(folder))
+
+    @property
+    def first_passes(self) -> float:
+        """What a first search is expected to take, in passes of the fit."""
+        return _FIRST_PASSES if self._sets is None else self._sets.round_passes
 
     def __call__(
         self,
@@ -74,11 +90,18 @@ class DualSearch:
         # no bound helps a fit that is further from the optimum than its tolerance
         far = self.reached is not None and objective - self.reached > goal
         near = objective - self._bound <= goal
-        solver = None if near or far or fitted.search_passes < _PASS else self._solver(data)
-        if solver is None:
+        if self._sets is not None:
+            # The bound of the weights' own gradient is of the first order: one that is near is looked for once.
+            near = near and self.reached is not None
+        if near or far or fitted.search_passes < (_PASS if self._sets is None else self.first_passes):
             return self._bound, 0, 0.0, self.reached
         try:
-            read, passes = self._search(solver, fitted, objective, executor, prove)
+            if self._sets is not None:
+                read, passes = self._work_on_sets(self._sets, fitted, _GOAL * goal, data, executor)
+            elif (solver := self._solver(data)) is not None:
+                read, passes = self._search(solver, fitted, objective, executor, prove)
+            else:
+                read, passes = 0, 0.0
         finally:
             # Removed on any exit: duals of a search are of no use to a later one, which starts from other weights.
             remove_tree(self._folder)
@@ -104,6 +127,24 @@ class DualSearch:
         solver.data = replace(solver.data, cache_bytes=cached)
         return solver
 
+    def _work_on_sets(
+        self, sets: NearSearch, start: Fitted, goal: float, data: DatasetRef, executor: Executor
+    ) -> tuple[int, float]:
+        """Look for the bound by working sets, if there is memory; return the bytes read, and the passes."""
+        problem, memory = self._problem, self._memory or MemoryBudget(workers=self._slots)
+        one = 8 * problem.shape[0] * problem.shape[1]
+        try:
+            needs = Needs(one, one, sets.work_bytes)
+            planned = BlockReader(problem, lanes=None, needs=needs, memory=memory).data
+        except MemoryPlanError:
+            return 0, 0.0
+        data = replace(data, cache_bytes=min(planned.cache_bytes, data.cache_bytes))
+        own = start.predictor.coefficients, start.predictor.intercept
+        bound, read, passes = sets.nearer(*own, data, start.search_passes, executor, goal)
+        self._bound = max(self._bound, bound or -math.inf)
+        self.reached = sets.reached if self.reached is None else min(sets.reached, self.reached)
+        return read, passes
+
     def _search(
         self, solver: Sdca, start: Fitted, objective: float, executor: Executor, prove: Proof
     ) -> tuple[int, float]:
@@ -128,6 +169,13 @@ class DualSearch:
             if met or state.passes >= most:
                 return read, _PASS * state.passes
             target *= 0.5  # a round's estimate is of rows at different times
+
+
+def _is_by_sets(problem: Problem) -> bool:
+    """Return whether a problem is one of working sets, and none of dual ascent."""
+    dual = problem.penalty in penalties_with(dual=True) and not lacks(problem.loss, dual=True)
+    sparse = not problem.penalty_is_quadratic and not lacks(problem.loss, coordinate_descent=True)
+    return sparse and not dual
 
 
 def _ascended(

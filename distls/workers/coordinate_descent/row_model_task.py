@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.storage.temporary.row_state import RowState
+from distls.workers.coordinate_descent.active_columns import WORKING, bytes_of
 from distls.workers.coordinate_descent.descent_kernels import Step
 from distls.workers.coordinate_descent.dual_bounds import conjugate_mean
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
-from distls.workers.coordinate_descent.row_scores_task import Margins, wrong_rows
+from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, wrong_rows
 from distls.workers.coordinate_descent.working_columns import Judged
 from distls.workers.coordinate_descent.working_set_kernels import add_gram, complete_gram, row_derivatives
 from distls.workers.linear_algebra.column_selection import columns_of_csr
@@ -131,6 +133,39 @@ class ModelTask(Task):
     def merge(left: ModelSums, right: ModelSums) -> ModelSums:
         """Add two sums, reusing the memory of `left`."""
         return add_sums(left, right, "gradient", "gram")
+
+
+@dataclass
+class Gathered:
+    """What lanes have stored."""
+
+    n_bytes: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass(eq=False)
+class GatherTask(Task):
+    """Stores some columns of a lane's rows, partition by partition, for a descent on all rows of them in memory."""
+
+    scores: RowScores  # whose folder and version are those of the columns
+    columns: Places
+    most_bytes: int  # no more is stored once there are more than these
+
+    def __post_init__(self) -> None:
+        """Read the data of the scores."""
+        self.data = self.scores.data
+
+    def start(self) -> None:
+        """See `Task.start`."""
+        self.total = Gathered()
+
+    def add(self, index: int, part: Partition) -> None:
+        """Store the columns of a partition."""
+        x = _narrowed(self.columns, part).x
+        self.total.n_bytes += bytes_of(x)
+        if self.total.n_bytes <= self.most_bytes:
+            for place, array in enumerate(x):
+                RowState(self.scores.state, WORKING).write(3 * index + place, self.scores.version, array)
 
 
 def _narrowed(columns: Places, part: Partition) -> Partition:

@@ -299,6 +299,10 @@ class ViolationTask(OnAllScores):
 class ConjugateTask(OnAllScores):
     """Computes the mean conjugate at the gradients times a factor, which is `shared`, from all rows."""
 
+    def stream(self, blocks: tuple[int, ...]) -> Iterator[tuple[int, Shard]]:
+        """See `Task.stream`: nothing is read, and there need not be shards."""
+        return iter(())
+
     def result(self) -> float:
         """Return it."""
         factor, k = self.shared

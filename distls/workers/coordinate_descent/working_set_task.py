@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
-from distls.storage.rows import DenseRows, concatenate_rows
+from distls.storage.dataset.partitions import are_below, are_offsets
+from distls.storage.errors import StateLostError
+from distls.storage.rows import CsrRows, DenseRows, concatenate_rows, index_dtype, n_rows_of
+from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.active_columns import WORKING, Active, read_active
 from distls.workers.coordinate_descent.all_rows import RowSums, read_all_scores, store_all
 from distls.workers.coordinate_descent.extrapolated_sweeps import sweep_until
+from distls.workers.coordinate_descent.kept_gram import rows_of
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.quadratic_model import parts_of
-from distls.workers.coordinate_descent.row_scores_task import SparseWeights
+from distls.workers.coordinate_descent.row_scores_task import RowScores, SparseWeights, with_rows
 from distls.workers.coordinate_descent.sweep_task import ColumnTask
 from distls.workers.coordinate_descent.working_columns import WorkingColumns
 from distls.workers.coordinate_descent.working_set_kernels import add_products
@@ -115,6 +119,53 @@ class WorkingSetTask(ColumnTask):
     def merge(left: Any, right: Any) -> Any:
         """Return the one result."""
         return left
+
+
+@dataclass(eq=False)
+class GatheredSetTask(WorkingSetTask):
+    """Minimises over columns that `GatherTask` has stored, partition by partition; all with weights are among them."""
+
+    columns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def start(self) -> None:
+        """See `Task.start`: scores are those of the columns."""
+        meta, intercept = open_ref(self.data).meta, self.shared.intercept
+        self._held = _gathered(self.scores, self.columns)
+        z = np.tile(intercept, (meta.n_rows, 1))
+        w = self.shared.dense(meta.n_features)[self.columns].astype(np.float64)
+        add_products(self._held.x, w, z)
+        self.begin(with_rows(self.scores, z), self.item.index, intercept)
+
+    def result(self) -> Descended:
+        """See `WorkingSetTask.result`."""
+        return self._descended(self._held)
+
+
+def _gathered(job: RowScores, columns: NDArray[np.int64]) -> Active:
+    """Return the columns of all rows; raise StateLostError if they are missing, or not within the data."""
+    dataset, folder, blocks = open_ref(job.data), RowState(job.state, WORKING), []
+    for index, n in enumerate(np.diff(dataset.first_rows).tolist()):
+        first = folder.read(3 * index, job.version)
+        x: CsrRows | DenseRows = DenseRows(first)
+        if first.ndim == 1:
+            x = CsrRows(first, *(folder.read(3 * index + place, job.version) for place in (1, 2)))
+            # kernels index by them without a check of bounds
+            sound = are_offsets(first, len(x.data), len(columns)) and len(x.indices) == len(x.data)
+            sound = sound and are_below(x.indices, len(columns))
+        else:
+            sound = first.shape[1] == len(columns)
+        if not sound or n_rows_of(x) != n:
+            raise StateLostError(f"{folder.folder}: columns of partition {index} do not fit the data")
+        blocks.append(x)
+    x = concatenate_rows(blocks)
+    del blocks
+    if isinstance(x, DenseRows):
+        return Active(columns, DenseRows(np.ascontiguousarray(x.values.T)))
+    turned = rows_of(x, len(columns), 0, ones=False)
+    assert isinstance(turned, CsrRows)
+    # of the type of column shards, for which kernels are compiled
+    numbers = turned.indices.astype(index_dtype(dataset.meta.n_rows))
+    return Active(columns, turned._replace(indices=numbers))
 
 
 def _in_order(found: list[Active], first: NDArray[np.int64], buffers: BufferPool) -> Active:

@@ -1,4 +1,4 @@
-"""Certificates are bounds, and with column shards they are near the truth on text."""
+"""Certificates are bounds, and near the truth on text."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
 @pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
-def test_methods_that_read_rows_have_the_bound_of_columns(text, method, intercept):
+def test_methods_that_read_rows_have_the_bound_of_working_sets(text, method, intercept):
     params = {"alpha": 2e-3, "fit_intercept": intercept}
     records = [r for r in records_of(text, 160, method, 40, **params) if "objective" in r]
     best = lowest(text, records, **params)

@@ -379,9 +379,9 @@ def test_a_tolerance_counts_alone_until_steps_are_rounding(small, method):
     assert (early.status, late.status) == ("CONVERGED", "CONVERGED")
     assert early.passes < late.passes
     assert early.record["certificate"]["relative"] > 1e-4 >= late.record["certificate"]["relative"]
-    # no bound is as near as this in single precision
+    # no bound is as near as this in single precision: the fit ends, and has not met its tolerance
     last = fit(method, small[0], params={**params, "dtype": "float32"}, passes=5000, rtol=1e-12)
-    assert (last.status, last.passes < 5000) == ("CONVERGED", True)
+    assert (last.status, last.passes < 5000) == ("MAX_PASSES", True)
 
 
 @pytest.mark.slow
