@@ -154,7 +154,9 @@ def cluster(workers: int, place: Path) -> Iterator[tuple[DaskExecutor, psutil.Pr
     try:
         while not address.exists():
             time.sleep(0.05)
-        with Client(scheduler_file=str(address), set_as_default=False, direct_to_workers=True) as client:
+        with Client(
+            scheduler_file=str(address), timeout=120, set_as_default=False, direct_to_workers=True
+        ) as client:
             simulated = SimulatedWorkers()
             client.sync(simulated.start, client.scheduler.address, workers)
             yield DaskExecutor(Connection(client), owns_client=False), psutil.Process(scheduler.pid)
