@@ -1,25 +1,20 @@
-"""Cost of a round in the driver and the scheduler, with up to thousands of simulated workers.
+"""Cost of a round in the driver, with up to thousands of simulated workers.
 
     python -m benchmarks.speed.simulation [--workers 10,100,1000,10000] [--kinds dense,rcv1-4,wide] [--methods mcid,gls]
-                                    [--rounds 3] [--dask 10,30,100] [--out FILE]
+                                    [--rounds 3] [--out FILE]
 
 The driver's part is real: the loop, the solver's step, groups, the reduction tree, pickling there and back, the event
 log, a checkpoint in every round. A task returns the result of the real task for one real partition, with the ledger of
-its own lane; the time for this is not counted, nor that of merges by workers, which leave the driver one result. The
-scheduler is Dask's, in a separate process, with that many workers of one thread, all in this process, and empty tasks.
-Times are CPU seconds, which a busy machine distorts less.
+its own lane; the time for this is not counted, nor that of merges by workers, which leave the driver one result.
+Times are CPU seconds, which a busy machine distorts less. What the scheduler adds: `benchmarks.speed.scheduling`.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import logging
 import math
 import pickle
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,16 +25,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import dask
 import numpy as np
 import psutil
 import scipy.sparse as sp
-from distributed import Client, Worker
 
 from distls.execution.batch import run_alone
-from distls.execution.dask.connection import Connection
-from distls.execution.dask.dask_executor import DaskExecutor
-from distls.execution.dask.error_logs import set_log_level
 from distls.execution.executor import Node, group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import FEW, fan_of
@@ -249,83 +239,6 @@ def slope(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {"per_lane": float(per_lane), "fixed": float(fixed), "exponent": exponent}
 
 
-# ---------------------------------------------------------------- Dask's scheduler
-
-
-# Periodic work that a thousand workers in one process would do all the time; separate hosts do it unnoticed.
-_QUIET = {
-    "distributed.admin.system-monitor.interval": "10m",
-    "distributed.admin.tick.interval": "10m",
-    "distributed.worker.memory.monitor-interval": "10m",
-}
-
-
-def _nothing(_shared: Any, item: int) -> int:
-    return item
-
-
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
-@contextmanager
-def _cluster(workers: int, place: Path) -> Iterator[tuple[DaskExecutor, psutil.Process]]:
-    """Start a scheduler process, and workers of one thread in this process; yield an executor and the scheduler."""
-    address = place / f"scheduler-{workers}.json"
-    command = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)]
-    scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", *command], stderr=subprocess.DEVNULL
-    )
-    try:
-        while not address.exists():
-            time.sleep(0.05)
-        with (
-            dask.config.set(_QUIET),
-            Client(scheduler_file=str(address), set_as_default=False, direct_to_workers=True) as client,
-        ):
-            running = client.sync(_start_workers, client.scheduler.address, workers)
-            yield DaskExecutor(Connection(client), owns_client=False), psutil.Process(scheduler.pid)
-            client.sync(_close_workers, running)
-    finally:
-        scheduler.kill()
-        scheduler.wait()
-
-
-async def _start_workers(address: str, count: int) -> list[Worker]:
-    made = [Worker(address, nthreads=1, memory_limit=0, dashboard=False) for _ in range(count)]
-    return list(await asyncio.gather(*made))
-
-
-async def _close_workers(workers: list[Worker]) -> None:
-    await asyncio.gather(*(worker.close() for worker in workers))
-
-
-def schedule(workers: int, rounds: int, place: Path) -> dict[str, Any]:
-    """Reduce over Dask's real scheduler and workers, one task per worker; return the cost to the scheduler."""
-    set_log_level(logging.CRITICAL)
-    with _cluster(workers, place) as (executor, scheduler):
-        shared, items = np.zeros(2**14), range(workers)  # too large to go with each task
-        repeats = max(1, 200 // workers)  # the kernel counts in hundredths of a second
-        measured = []
-        for _ in range(rounds + 1):  # the first makes connections
-            before, here = _processor_seconds(scheduler), time.process_time()
-            for _ in range(repeats):
-                assert executor.reduce(_nothing, items, merge=_add, shared=shared) == sum(items)
-            measured.append((_processor_seconds(scheduler) - before, time.process_time() - here))
-        tasks = repeats * workers
-        return {
-            "workers": workers,
-            "task": min(task for task, _ in measured[1:]) / tasks,
-            "others": min(others for _, others in measured[1:]) / tasks,
-            "memory": scheduler.memory_info().rss,
-        }
-
-
-def _processor_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 def _print_rounds(kind: str, method: str, rows: list[dict[str, Any]], fitted: dict[str, float]) -> None:
     print(f"\n{method} on rows of {kind}: the driver's part of a round")
     print(
@@ -355,12 +268,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--kinds", default="dense,rcv1-4")
     parser.add_argument("--methods", default="mcid,gls")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--dask", type=_numbers, default=[10, 30, 100], help="workers under Dask's own scheduler"
-    )
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
-    results: dict[str, Any] = {"rounds": [], "dask": []}
+    results: dict[str, Any] = {"rounds": []}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         for kind, method in _cases(options):
@@ -372,13 +282,6 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             fitted = slope(rows)
             _print_rounds(kind, method, rows, fitted)
             results["rounds"].append({"kind": kind, "method": method, "rows": rows, "slope": fitted})
-        for workers in options.dask:
-            row = schedule(workers, options.rounds, place)
-            results["dask"].append(row)
-            print(
-                f"Dask, {workers} workers: {1e3 * row['task']:.2f} ms a task of the scheduler, "
-                f"{1e3 * row['others']:.2f} ms of driver and worker; the scheduler holds {row['memory'] / MIB:.0f} MiB"
-            )
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     return results

@@ -7,9 +7,9 @@ from distls.execution.memory_budget import MIB
 from distls.execution.network import Traffic, traffic_of
 
 # Measured: see docs/scale.md.
-TASK_SECONDS = 2e-3
-LANE_SECONDS = 2e-4
-MERGE_RATE = 1e9
+TASK_SECONDS = 1e-3
+LANE_SECONDS, MERGED_LANE_SECONDS = 2e-4, 6e-5
+MERGE_RATE = 3e9
 SCHEDULER_BYTES = 175 * MIB
 SCHEDULER_WORKER_BYTES = MIB
 SCHEDULER_TASK_BYTES = 2**15
@@ -54,11 +54,13 @@ def exchange(
     # What the driver merges has been returned; a worker fetches it first.
     merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)
     tasks = traffic.tasks + traffic.merges
+    # the driver merges what workers have not merged
+    lane = MERGED_LANE_SECONDS if traffic.merges else LANE_SECONDS
     return traffic, {
         "send": sent,
         "return": traffic.returned / cluster.bandwidth,
         "merge": traffic.steps * result_bytes * merge,
-        "schedule": tasks * TASK_SECONDS + lanes * LANE_SECONDS + _HOPS * cluster.latency,
+        "schedule": tasks * TASK_SECONDS + lanes * lane + _HOPS * cluster.latency,
     }
 
 

@@ -45,7 +45,7 @@ _ADVICE = {
     "send": "the weights reach the workers one after the other: a faster network, or longer rounds",
     "return": "results reach the driver over one link: a faster network for it, or longer rounds",
     "merge": "results are merged pair by pair on the way to the driver: a faster network, or longer rounds",
-    "schedule": "each task costs the scheduler two milliseconds: fewer lanes, or longer rounds",
+    "schedule": "each task costs the scheduler a millisecond: fewer lanes, or longer rounds",
 }
 
 

@@ -149,13 +149,17 @@ class Connection:
                     self._direct = self.client.sync(reaches, self.client, new[0])
                 self._known = set(workers)
 
-    def send(self, value: Any, worker: str | None = None) -> Future:
-        """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
-        key, workers = _key(), worker and [worker]
+    def send(self, values: Sequence[Any], workers: Sequence[str] | None = None) -> list[Future]:
+        """Put each value on one worker, by turns, from which the others fetch it; side by side, in one call.
+
+        Raises Lost if a worker or the scheduler is dying.
+        """
+        given = {_key(): value for value in values}
         with _as_lost(self.client):
             try:
-                scatter = partial(self.client.scatter, {key: value}, workers, hash=False, broadcast=False)
-                return self._asked(partial(scatter, direct=self._direct))[key]
+                scatter = partial(self.client.scatter, given, workers, hash=False, broadcast=False)
+                found = self._asked(partial(scatter, direct=self._direct))
+                return [found[key] for key in given]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None

@@ -115,11 +115,10 @@ class DaskExecutor:
             holders &= self._connection.running()
             count = slices_of(size.arrays, len(holders))
         if count == 1:
-            return self._connection.send(shared)
+            return self._connection.send([shared])[0]
         head, slices = cut(shared, count)
         # Distinct workers, whose links are used side by side.
-        parts = zip(slices, sorted(holders), strict=False)
-        return [*head, *(self._connection.send(part, worker) for part, worker in parts)]
+        return [*head, *self._connection.send(slices, sorted(holders)[:count])]
 
     def _persistently(self, action: Callable[[], Answer]) -> Answer:
         """Repeat an action until its result is not lost with a worker or the scheduler."""

@@ -42,7 +42,8 @@ def _pickled(value: Any) -> tuple[bytes, list[memoryview]]:
 
 def _copied(value: Any) -> Any:
     head, buffers = _pickled(value)
-    return pickle.loads(head, buffers=[bytearray(buffer) for buffer in buffers])
+    # NumPy asks for huge pages, without which most of a copy's time is that of the system, which clears small ones.
+    return pickle.loads(head, buffers=[np.array(buffer) for buffer in buffers])
 
 
 # ---------------------------------------------------------------- slices of what is shared
@@ -115,8 +116,9 @@ def merge_parts(n_items: int, merge: Callable[[Any, Any], Any], parts: Sequence[
     given = {id(value) for part in parts for _, _, value in part}
 
     def merge_copies(left: Any, right: Any) -> Any:
-        # Merging reuses memory, and these values are the worker's, for a repetition, or another's in this process.
-        return merge(*(_copied(value) if id(value) in given else value for value in (left, right)))
+        # Merging reuses the left one's memory, and what was given is the worker's, for a repetition, or another's in
+        # this process.
+        return merge(_copied(left) if id(left) in given else left, right)
 
     with task_settings():
         tree: ReductionTree[Any] = ReductionTree(n_items, merge_copies)

@@ -8,6 +8,7 @@ from typing import Any
 from distls.execution.memory_budget import human
 
 _LOG = logging.getLogger(__name__)
+_NAMED = 5  # of the workers that keep tasks from ending
 LOOK_SECONDS = 2.0  # between two looks, which are two short messages
 # After this time without the end of a task it is said what keeps them, if that is seen; after the other in any case.
 TROUBLE_SECONDS, LONG_SECONDS = 60.0, 300.0
@@ -74,7 +75,9 @@ class WorkerWatch:
                 found.append(f"nothing was heard of worker {address} for {quiet:.0f} s")
             elif others >= worker["nthreads"] and others < len(tasks):
                 found.append(f"worker {address} has {others} tasks of others")
-        return "; ".join(found)
+        # of a thousand workers without a network the first few say enough
+        more = f"; {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        return "; ".join(found[:_NAMED]) + more
 
 
 def _in_use(worker: Any) -> str:

@@ -15,7 +15,8 @@ Node = tuple[int, int]
 class ReductionTree(Generic[T]):
     """Collects leaves and subtrees in any order and merges siblings as soon as both are there.
 
-    ``merge(left, right)`` returns the merged value; it may reuse either argument's memory.
+    ``merge(left, right)`` returns the merged value. It may reuse the memory of `left`, but neither change `right` nor
+    return memory of it that it would change in a `left`.
     """
 
     def __init__(self, n_leaves: int, merge: Callable[[T, T], T]) -> None:

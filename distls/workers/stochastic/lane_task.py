@@ -205,7 +205,8 @@ class TrainTask(StochasticTask):
         ledger.charge(time.perf_counter() - entered)
         return replace(
             left,
-            tail=left.tail if left.tail_steps else right.tail,
+            # a copy: the next merge changes it
+            tail=left.tail if left.tail_steps else tuple(np.copy(each) for each in right.tail),
             tail_steps=left.tail_steps + right.tail_steps,
             # The parallel update of a sum of squares: distances within both parts, and between them.
             spread=left.spread + right.spread + distance * left.ledger.n_rows * share,

@@ -177,10 +177,11 @@ class _Scheduler:
         self.worker = {"status": "running", "memory_limit": 600 * MIB, "last_seen": 1.0, "nthreads": 1,
                        "metrics": {"memory": 492 * MIB}}  # fmt: skip
         self.events: list[Any] = [(0.0, {"worker": "tcp://b", "rss": 1})]
-        self.processing = {"tcp://a": ["ours"]}
+        self.processing, self.addresses = {"tcp://a": ["ours"]}, ["tcp://a"]
 
     def ask(self, question, **_):
-        answers = {"identity": {"workers": {"tcp://a": dict(self.worker)}}, "events": self.events}
+        workers = {address: dict(self.worker) for address in self.addresses}
+        answers = {"identity": {"workers": workers}, "events": self.events}
         return (answers | {"processing": self.processing}).get(question)
 
 
@@ -221,6 +222,12 @@ def test_a_fit_says_what_it_waits_for(monkeypatch):
     scheduler.worker["status"] = "paused"
     watch.look()
     assert watch.troubles(set()) == "worker tcp://a is paused, 492 MiB of 600 MiB in use"
+    scheduler.addresses = [f"tcp://{letter}" for letter in "abcdefgh"]
+    clock.now += worker_watch.LOOK_SECONDS
+    watch.look()
+    said = watch.troubles(set())
+    assert said.count("is paused") == 5
+    assert said.endswith("; 3 more")
 
 
 class _Noting(SerialExecutor):

@@ -88,10 +88,12 @@ _MERGE, _GIVEN = merge_parts, list[int]()
 def _noted(n_items, merge, parts):
     """Merge twice, as when a result is lost, and note how many parts there were."""
     _GIVEN.append(len(parts))
+    before = pickle.dumps(parts)
     first = pickle.dumps(_MERGE(n_items, merge, parts))
     again = _MERGE(n_items, merge, parts)
     # costs are of one call each; all else is not
     assert len(pickle.dumps(again)) == len(first)
+    assert pickle.dumps(parts) == before, "what the worker holds has changed"
     return again
 
 
