@@ -23,7 +23,7 @@ from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files
 
 _HIVE_FOLDER = re.compile(r"([A-Za-z_]\w*)=([^/]+)(?=/)")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
@@ -45,9 +45,8 @@ def plan_files(
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:
-            raise BadInputError(
-                f"{file.path}: {other.name}, but {files[0].path} is {format.name}; ingest one format at a time"
-            )
+            remedy = "ingest one format at a time"
+            raise BadInputError(f"{file.path}: {other.name}, but {files[0].path} is {format.name}; {remedy}")
     read = request.options_of(format, options.multilabel)
     encoding = ""
     if "encoding" in vars(read):
@@ -56,16 +55,12 @@ def plan_files(
         files = tuple(encoded(file, encoding) for file in files)
     # Labels of another file are joined behind the reader, the same way for all formats.
     plan = plan_as_asked(read, options, format, lambda own, asked: format.plan(files, own, asked, like))
-    notices = (
-        plan.notices
-        if like is not None
-        else (*plan.notices, *_folder_notices(files, getattr(plan.read, "columns", ())))
-    )
-    notices += (*_repeated(files), *_other_encoding(files, encoding))
+    folders = _folder_notices(files, getattr(plan.read, "columns", ())) if like is None else ()
+    notices = (*plan.notices, *folders, *_repeated(files), *_other_encoding(files, encoding))
     return replace(plan, encoding=encoding, notices=notices), read
 
 
-def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
+def _repeated(files: Files) -> tuple[str, ...]:
     """Return a notice of files that are given twice, maybe by links."""
     first: dict[Any, str] = {}
     for file in files:
@@ -77,7 +72,7 @@ def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
     return ()
 
 
-def _other_encoding(files: Sequence[SourceFile], encoding: str) -> tuple[str, ...]:
+def _other_encoding(files: Files, encoding: str) -> tuple[str, ...]:
     """Return a notice of files that are UTF-8, but read in another encoding, as asked or as the training data were."""
     for file in files if encoding else ():
         start = whole_lines(start_of(replace(file, encoding=""))) if file.encoding == encoding else b""
@@ -90,7 +85,7 @@ def _other_encoding(files: Sequence[SourceFile], encoding: str) -> tuple[str, ..
     return ()
 
 
-def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list[str]:
+def _folder_notices(files: Files, columns: Sequence[str]) -> list[str]:
     """Return a notice of values that are in the names of folders alone, as Hive and Spark write tables in parts."""
     pairs = {pair for file in files for pair in _HIVE_FOLDER.findall(file.path)}
     counts = Counter(key for key, _ in pairs)
@@ -99,9 +94,6 @@ def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list
     if not lost:
         return []
     return [f"{', '.join(lost)} of the names of folders: not read, as no column of the files has that name"]
-
-
-# -- resuming --------------------------------------------------------------------------------------------
 
 
 def plan_document(
@@ -122,12 +114,9 @@ def plan_document(
 
 def check_same_plan(dataset: Place, earlier: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise IncompleteError if an unfinished ingest had other sources or options."""
-    difference = _difference(earlier, now)
-    if difference:
-        raise IncompleteError(
-            f"{dataset}: holds an unfinished ingest, and {difference}; give the same arguments to resume it, "
-            f"or remove {dataset} to start over"
-        )
+    if difference := _difference(earlier, now):
+        remedy = f"give the same arguments to resume it, or remove {dataset} to start over"
+        raise IncompleteError(f"{dataset}: holds an unfinished ingest, and {difference}; {remedy}")
 
 
 def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
@@ -135,8 +124,7 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     after = {source["path"]: source for source in now["sources"]}
     if [*before] != [*after]:
         return f"its sources were {', '.join(map(os.path.basename, before))}"
-    changed = [path for path in before if before[path] != after[path]]
-    if changed:
+    if changed := [path for path in before if before[path] != after[path]]:
         return f"{changed[0]} has changed since"
     for name, value in earlier["options"].items():
         if name in now["options"] and value != (given := now["options"][name]):
@@ -148,9 +136,8 @@ def check_no_files(roots: Sequence[Place]) -> None:
     """Refuse a file in the place of a data set."""
     for root in roots:
         if isinstance(root, Path) and root.exists() and not root.is_dir():
-            raise StorageError(
-                f"{root}: a file, and the last name is that of the data set to write; choose another"
-            )
+            rest = "and the last name is that of the data set to write; choose another"
+            raise StorageError(f"{root}: a file, {rest}")
 
 
 def check_free(root: Place) -> None:
@@ -159,11 +146,8 @@ def check_free(root: Place) -> None:
         # an ingest killed between publishing and cleaning up leaves staged files
         remove_tree(root / STAGING)
         if SpillArea(root).folder.exists():
-            raise StorageError(
-                f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
-            )
+            remedy = f"run `distls columns {root}` to finish them"
+            raise StorageError(f"{root}: exists already, but for its column shards; {remedy}")
         raise StorageError(f"{root}: exists already; remove it or choose another name")
-    if root.exists() and (
-        not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
-    ):
+    if root.exists() and (not root.is_dir() or any(each.name not in _UNFINISHED for each in root.iterdir())):
         raise StorageError(f"{root}: exists and is not an unfinished ingest; choose another name")

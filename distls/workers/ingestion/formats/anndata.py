@@ -42,7 +42,6 @@ def anndata_blocks(
 
 
 def _cuts(store: AnnDataStore, item: AnnDataItem, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut the item's rows into ranges."""
     if not store.sparse:
         step = max(1, block_bytes // store.row_bytes)
         for first in range(item.start, item.stop, step):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.arrays import as_targets, row_ranges
+from distls.workers.ingestion.parsing.array_types import Array
 from distls.workers.ingestion.records.labels import LabelSets
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RowBlock
@@ -19,13 +19,12 @@ class MemoryItem:
 
     number: int
     x: Any  # shape (n_rows, n_features)
-    y: NDArray[Any] | LabelSets | None  # shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight: NDArray[Any] | None  # shape (n_rows,), or None
+    y: Array | LabelSets | None  # shape (n_rows,) or (n_rows, n_targets), or None
+    sample_weight: Array | None  # shape (n_rows,), or None
     start: int
     stop: int
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Format the position of a row of the item."""
         return f"X, row {self.start + line}"
 
 
@@ -39,7 +38,6 @@ class ComputedItem:
     compute: Callable[[], tuple[Any, Any, Any]]  # returns x, y and sample_weight as in `MemoryItem`
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
