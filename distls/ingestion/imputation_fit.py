@@ -98,9 +98,7 @@ class ImputeFit:
                 found[name] = [int(np.argmax(counts[start : start + size]))]
         return found
 
-    def _fill_numbers(
-        self, columns: Ints, how: Sequence[str], gaps: Ints, sums: Doubles, n_rows: int
-    ) -> None:
+    def _fill_numbers(self, columns: Ints, how: list[str], gaps: Ints, sums: Doubles, n_rows: int) -> None:
         base = np.array([each.removesuffix("+indicator") for each in how], dtype=object)
         known = n_rows - gaps
         # a column without any value is filled with zeros

@@ -303,9 +303,7 @@ class IngestRun:
 
         return transform_fit.fit_transforms(spec, training, mapped)
 
-    def _assemble(
-        self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey
-    ) -> list[dict[str, Any]]:
+    def _assemble(self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey) -> list[Any]:
         """Return the results of all items; the first partition determines the codecs of all."""
         # for the progress: partitions are of about equal size
         sizes = [sum(chunk["bytes"] for chunk in survey.chunks) // len(items)] * len(items)

@@ -87,6 +87,9 @@ class PartitionItem:
     pieces: tuple[Piece, ...]  # several for a small split, whose rows are a few of very many
 
 
+Items = Sequence[PartitionItem]
+
+
 @dataclass(frozen=True)
 class _Records:
     """Staged rows in memory: first word and chunk number of each row."""
@@ -330,7 +333,7 @@ def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
     return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
 
 
-def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[Ints, int]:
+def column_counts(spec: AssemblySpec, items: Items) -> tuple[Ints, int]:
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(stored_width(spec.transforms, spec.n_columns), dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
@@ -354,14 +357,14 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPo
     return len(row_at)
 
 
-def transformed_rows(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Iterator[Rows]:
+def transformed_rows(spec: AssemblySpec, items: Items) -> Iterator[Rows]:
     """Yield the rows of each partition after the transforms of `spec`, in source order; they share buffers."""
     with spec.staging.guard(), borrowed_buffers() as pool:
         for item in items:
             yield _transformed(spec, item, _gather(spec, *_rows_of(spec, item, pool), pool))
 
 
-def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
+def column_moments(spec: AssemblySpec, items: Items) -> Moments:
     """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
     width = stored_width(spec.transforms, spec.n_columns)
     # Merged from the left, in the order of the items: the same rounding on any worker.

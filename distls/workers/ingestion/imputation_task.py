@@ -4,14 +4,13 @@ The median is exact: of the 32 bits of a float32, in an order in which larger nu
 count the values by the next eleven. Counts are whole numbers, so that the bits are those of any order of the rows.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows
-from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, transformed_rows
+from distls.workers.ingestion.assemble_task import AssemblySpec, Items, transformed_rows
 from distls.workers.ingestion.column_moments import columns_of
 from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints, UInts
 
@@ -40,9 +39,7 @@ def number_of_bits(bits: UInts) -> Doubles:
     return own.view(np.float32).astype(np.float64)
 
 
-def column_gaps(
-    columns: Ints, spec: AssemblySpec, items: Sequence[PartitionItem]
-) -> tuple[Ints, Doubles, Ints, int]:
+def column_gaps(columns: Ints, spec: AssemblySpec, items: Items) -> tuple[Ints, Doubles, Ints, int]:
     """Return missing values and the sum of the others of some columns, the non-zeros of all, and the rows."""
     gaps, sums, n_rows = np.zeros(len(columns), np.int64), np.zeros(len(columns)), 0
     counts = np.zeros(spec.n_columns, np.int64)
@@ -58,7 +55,7 @@ def column_gaps(
     return gaps, sums, counts, n_rows
 
 
-def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionItem]) -> Ints:
+def column_digits(digits: Digits, spec: AssemblySpec, items: Items) -> Ints:
     """Count the values of columns by their next digit, of those that begin like their prefix."""
     columns, prefixes, done, bits = digits
     different, places = np.unique(columns, return_inverse=True)
@@ -74,9 +71,7 @@ def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionI
     return counts
 
 
-def column_values(
-    columns: Ints, spec: AssemblySpec, items: Sequence[PartitionItem]
-) -> list[tuple[Doubles, Ints]]:
+def column_values(columns: Ints, spec: AssemblySpec, items: Items) -> list[tuple[Doubles, Ints]]:
     """Return the different values of some columns and how often they occur."""
     parts = (columns_of(x, columns).astype(np.float64) for x in transformed_rows(spec, items))
     values = np.concatenate(list(parts))

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
@@ -52,16 +53,14 @@ class Gaussians:
     separation: float
     n_factors: int = 2
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> GaussianModel:
+    def build(self, kind: Kind, generator: Generator) -> GaussianModel:
         shape = (kind.n_classes, kind.n_features)
         mean = self.separation * generator.standard_normal(shape)
         scale = generator.uniform(0.5, 1.5, shape)
         factors = generator.uniform(-0.5, 0.5, (self.n_factors, *shape))
         return GaussianModel(*(table.astype(np.float32) for table in (mean, scale, factors)))
 
-    def draw(
-        self, kind: Kind, model: GaussianModel, generator: np.random.Generator
-    ) -> tuple[DenseRows, Int32s]:
+    def draw(self, kind: Kind, model: GaussianModel, generator: Generator) -> tuple[DenseRows, Int32s]:
         true, y = self.labels.draw(generator)
         values = generator.standard_normal((BLOCK_ROWS, kind.n_features), dtype=np.float32)
         values *= model.scale[true]
@@ -103,7 +102,7 @@ class Factors:
     rotations: int
     noise: float = 0.5
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> FactorModel:
+    def build(self, kind: Kind, generator: Generator) -> FactorModel:
         scale = self.scales(kind.n_features)
         signal = generator.standard_normal(kind.n_features)
         signal *= np.sqrt(scale) if self.damped else 1.0
@@ -113,9 +112,7 @@ class Factors:
             pairing[:] = generator.permutation(kind.n_features)
         return FactorModel(scale.astype(np.float32), signal, pairings)
 
-    def draw(
-        self, kind: Kind, model: FactorModel, generator: np.random.Generator
-    ) -> tuple[DenseRows, Int32s]:
+    def draw(self, kind: Kind, model: FactorModel, generator: Generator) -> tuple[DenseRows, Int32s]:
         columns = generator.standard_normal((kind.n_features, kind.block_rows), dtype=np.float32)
         margin = _product(model.signal, columns) + self.noise * generator.standard_normal(kind.block_rows)
         columns *= model.scale[:, None]
@@ -136,10 +133,10 @@ class Regression:
 
     variance: float = 0.2
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> Doubles:
+    def build(self, kind: Kind, generator: Generator) -> Doubles:
         return generator.standard_normal(kind.n_features)
 
-    def draw(self, kind: Kind, model: Doubles, generator: np.random.Generator) -> tuple[DenseRows, Doubles]:
+    def draw(self, kind: Kind, model: Doubles, generator: Generator) -> tuple[DenseRows, Doubles]:
         columns = generator.random((kind.n_features, kind.block_rows), dtype=np.float32)
         columns[0] = 1.0
         noise = math.sqrt(self.variance) * generator.standard_normal(kind.block_rows)
@@ -188,7 +185,7 @@ class ManyTopics:
     power: float = 1.3  # of the background
     flat: float = 0.9  # of the law that lists are drawn from: rarer terms than the background's
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> Topics:
+    def build(self, kind: Kind, generator: Generator) -> Topics:
         edges, rarer = (self._edges(kind, power) for power in (self.power, self.flat))
         column = generator.permutation(kind.n_features)
         groups = -(-kind.n_classes // self.group)
@@ -203,7 +200,7 @@ class ManyTopics:
         # whole numbers, so that no machine draws other terms
         return np.cumsum(np.rint(weights * (2.0**40 / weights.sum())).astype(np.int64))
 
-    def draw(self, kind: Kind, model: Topics, generator: np.random.Generator) -> tuple[CsrRows, Int32s]:
+    def draw(self, kind: Kind, model: Topics, generator: Generator) -> tuple[CsrRows, Int32s]:
         true, y = self.labels.draw(generator)
         lengths = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
         row = np.repeat(np.arange(BLOCK_ROWS), lengths)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, index_dtype
@@ -170,10 +171,10 @@ BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions 
 class Family(Protocol):
     """Generator of the rows of a family of kinds."""
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> Any:
+    def build(self, kind: Kind, generator: Generator) -> Any:
         """Draw what all blocks of one seed share (topics, class means), whatever the part."""
 
-    def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, Array]:
+    def draw(self, kind: Kind, model: Any, generator: Generator) -> tuple[Any, Array]:
         """Draw one block: `kind.block_rows` rows (Rows) and their class codes (n_rows,) or targets (n_rows, 1)."""
 
 
@@ -201,7 +202,7 @@ class Labels:
     priors: Sequence[float]
     noise: float = 0.02
 
-    def draw(self, generator: np.random.Generator) -> tuple[Ints, Int32s]:
+    def draw(self, generator: Generator) -> tuple[Ints, Int32s]:
         """Draw a block's true classes (int64) and its noisy labels (int32), both of shape (BLOCK_ROWS,)."""
         n_classes = len(self.priors)
         edges = np.cumsum(self.priors)
@@ -233,7 +234,7 @@ class Documents:
     power: float = 1.3
     burst: float = 0.35
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> ULongs:
+    def build(self, kind: Kind, generator: Generator) -> ULongs:
         """Draw the alias tables of the topics, then of the background: (n_classes + 1, n_features)."""
         rank = np.arange(kind.n_features, dtype=np.float64)
         background = (rank + self.shift) ** -self.power
@@ -247,7 +248,7 @@ class Documents:
         cells[-1] = _alias_table(background, column)
         return cells
 
-    def draw(self, kind: Kind, model: ULongs, generator: np.random.Generator) -> tuple[CsrRows, Int32s]:
+    def draw(self, kind: Kind, model: ULongs, generator: Generator) -> tuple[CsrRows, Int32s]:
         true, y = self.labels.draw(generator)
         n_draws = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
         n_topical = generator.binomial(n_draws, self.topical)
@@ -261,7 +262,7 @@ class Documents:
         return CsrRows(indptr, indices[:nnz].copy(), unit_log_tf(indptr, frequencies[:nnz])), y
 
 
-def document_lengths(generator: np.random.Generator, draws: float, spread: float, n_rows: int) -> Ints:
+def document_lengths(generator: Generator, draws: float, spread: float, n_rows: int) -> Ints:
     """Draw log-normal numbers of terms, int64 (n_rows,), clipped so that no row is degenerate."""
     centre = np.log(draws) - spread**2 / 2
     lengths = np.exp(centre + spread * generator.standard_normal(n_rows))

@@ -236,13 +236,11 @@ def _check_labels(values: Array, name: str) -> None:
         raise BadInputError(f"{name} must be one number or word a row, or one row of numbers")
 
 
-def array_blocks(
-    item: ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `block_bytes` as float32."""
+def array_blocks(item: ArrayItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `n_bytes` as float32."""
     try:
         blocks = {"npz": _npz_blocks, "npy": _npy_blocks, "idx": _idx_blocks}[item.kind]
-        yield from blocks(item, progress.offset, block_bytes)
+        yield from blocks(item, progress.offset, n_bytes)
     except _DAMAGED as error:
         if isinstance(error, BadInputError):
             raise

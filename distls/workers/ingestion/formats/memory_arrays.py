@@ -41,15 +41,13 @@ class ComputedItem:
         return f"{self.name}, row {self.start + line}"
 
 
-def memory_blocks(
-    item: MemoryItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+def memory_blocks(item: MemoryItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `n_bytes`."""
     weights, skip = item.sample_weight, progress.offset
     sparse = not isinstance(item.x, np.ndarray)
     # Two numbers for each stored value: its column, and itself.
     width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
-    for first, stop in row_ranges(item.start + skip, item.stop, width, block_bytes):
+    for first, stop in row_ranges(item.start + skip, item.stop, width, n_bytes):
         part = item.x[first:stop]
         # Records keep weights as float32.
         weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)

@@ -42,18 +42,14 @@ def cifar_header(file: SourceFile) -> ArrayHeader:
     return ArrayHeader(n_rows, _PIXELS, False, labelled=True)
 
 
-def _blocks(
-    item: arrays.ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
+def _blocks(item: arrays.ArrayItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
     given = arrays.item_labels(item)
     with damage_described(item.file), arrays.open_array(item.file) as stream:
         # The start tells again what the plan has found: items hold paths alone.
         n = labels_of_picture(stream.read(2**16))
         stream.seek(0)
         shape = item.stop, n + _PIXELS
-        for block in arrays.stream_blocks(
-            stream, shape, np.dtype(np.uint8), None, progress.offset, block_bytes
-        ):
+        for block in arrays.stream_blocks(stream, shape, np.dtype(np.uint8), None, progress.offset, n_bytes):
             pictures, first = np.asarray(block.values), block.first_row
             # The last label is the class.
             own = pictures[:, n - 1 : n].astype(np.int64)

@@ -14,7 +14,7 @@ from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, 
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
 from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
 from distls.workers.ingestion.records.messages import NO_LABEL
-from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RowBlock
+from distls.workers.ingestion.records.record_batch import Csr, ReadRun, RecordBatch, RowBlock
 
 
 def pack_blocks(blocks: Iterable[RowBlock], run: ReadRun[Any]) -> Iterator[RecordBatch]:
@@ -262,9 +262,7 @@ def _pack_sparse(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     return pack_sparse(block.csr, labels.reshape(-1), offsets, n_extra)
 
 
-def pack_sparse(
-    csr: tuple[Ints, Array, Array], labels: Doubles, offsets: Ints, n_extra: int
-) -> tuple[UInts, Ints]:
+def pack_sparse(csr: Csr, labels: Doubles, offsets: Ints, n_extra: int) -> tuple[UInts, Ints]:
     """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
 
     `csr` is sorted, without duplicates, its data of the stored type; row r has labels[offsets[r]:offsets[r + 1]];
