@@ -51,7 +51,7 @@ def sparse_records(batch, float64):
     nnz, n_labels = int(batch.words[row_at].sum()), int(batch.words[row_at + 1].sum())
     indptr, indices = np.zeros(len(row_at) + 1, np.int64), np.zeros(nnz, np.uint32)
     data = np.zeros(nnz, np.float64 if float64 else np.float32)
-    gather_pairs(batch.words, batch.words.view(np.float32), row_at, 0, 0, indptr, indices, data)
+    gather_pairs(batch.words, row_at, 0, 0, indptr, indices, data)
     return (indptr, indices, data), *labels_of(batch, n_labels)
 
 

@@ -18,7 +18,6 @@ Notify = Callable[[str], None]
 
 # Of options that are not those of a format, which have none.
 _DEFAULTS = {"format": "auto", "unknown_features": "error", "on_error": "stop", "labelled": False}
-_SOURCE_FOLDERS = (".zarr",)  # written by other programs
 
 
 def are_sources(data: Scorable) -> bool:
@@ -30,7 +29,7 @@ def are_sources(data: Scorable) -> bool:
     if not isinstance(data, (str, Path, StorePath)):
         return len(data) != 1 or are_sources(data[0])
     path = place_of(data)
-    return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
+    return path.is_file() or (path.suffix == ".zarr" and path.is_dir() and not is_dataset(path))
 
 
 def sources_of(data: Scorable) -> list[Place]:
@@ -48,9 +47,8 @@ def check_there(path: str | Place) -> None:
     if isinstance(place, Path) and not place.exists():
         raise FormatError(f"{path}: no such file or data set")
     if isinstance(place, Path) and place.is_fifo():
-        raise FormatError(
-            f"{path}: a pipe, which can be read once only; save its content, or give - for standard input"
-        )
+        remedy = "save its content, or give - for standard input"
+        raise FormatError(f"{path}: a pipe, which can be read once only; {remedy}")
 
 
 def in_memory(data: Any) -> bool:
@@ -63,9 +61,7 @@ def source_options(data: Scorable, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ParameterError for any of them where there are no source files.
     """
-    asked = {
-        name: value for name, value in given.items() if value is not None and value != _DEFAULTS.get(name)
-    }
+    asked = {name: value for name, value in given.items() if value not in (None, _DEFAULTS.get(name))}
     if asked and not are_sources(data):
         raise ParameterError(f"{next(iter(asked))} is for source files; a data set says itself what is in it")
     return asked
@@ -137,11 +133,10 @@ def _ingest(
     # nobody asks where the rows of most temporary data sets came from
     options = {"row_numbers": False, "dtype": row_type(model), **options}
     try:
-        report = ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
+        return ingest(data, temporary, like=like_model(model, name), shuffle=False, **options).notices
     except StorageError as error:
         if not isinstance(error.__cause__, OSError):
             raise
         doing = f"the sources could not be ingested into {temporary}"
         remedy = f'make room there, or ingest them elsewhere with --like "{name}"'
         raise describe_os_error(error.__cause__, doing, remedy) from None
-    return report.notices

@@ -87,9 +87,8 @@ def append(
     """
     root = place_of(dataset)
     if isinstance(root, StorePath):
-        raise ParameterError(
-            f"{root}: an object store replaces no data set in one step; append to a copy of it on a disk"
-        )
+        remedy = "append to a copy of it on a disk"
+        raise ParameterError(f"{root}: an object store replaces no data set in one step; {remedy}")
     root = Path(root).resolve()  # the folder is replaced, not a link to it
     open_dataset(root)  # before anything is written
     with os_errors_described(f"cannot add rows to {root}", _REMEDY), locked(root / DATASET_LOCK, str(root)):
@@ -99,16 +98,11 @@ def append(
         if added.exists() and not (added / STAGING).exists():
             # of a call that was killed at its end, half removed or whole; nobody knows of which sources
             remove_tree(added)
-        options: dict[str, Any] = {
-            **_as_stored(known), "partition_size": partition_size, "seed": seed, "on_error": on_error,
-            "unknown_features": unknown_features, **named,
-        }  # fmt: skip
-        if shuffle is not None:
-            options["shuffle"] = shuffle
-        report = ingest(
-            sources, added, y=y, sample_weight=sample_weight, like=known, executor=executor_of(executor, client),
-            progress=progress, **options,
-        )  # fmt: skip
+        options: dict[str, Any] = {**_as_stored(known), "seed": seed, "on_error": on_error}
+        options |= {"partition_size": partition_size, "unknown_features": unknown_features, **named}
+        options |= {} if shuffle is None else {"shuffle": shuffle}
+        options |= {"executor": executor_of(executor, client), "progress": progress}
+        report = ingest(sources, added, y=y, sample_weight=sample_weight, like=known, **options)
         try:
             new = open_dataset(added)
             extend(known, new, int(partition_size), _appended(known, new, again))

@@ -32,6 +32,17 @@ from distls.workers.ingestion.transforms import stored_width, transforms_digest
 _SHOWN = 20  # columns named in a notice
 _CYCLES = tuple(f"[{part}]" for part in DATE_PARTS[1:])
 _SETS = "sets are labels with commas between them"
+_CONSTANT = (
+    "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant"
+)
+_BESIDE = "once transformed, beside others that are much larger, in float64 too"
+# where values become equal, and what keeps them
+_EQUAL = (
+    ("in float32", "--dtype float64 keeps them"),
+    ("in float64 too, which has whole numbers up to 2^53", _CONSTANT),
+    ("once transformed, in float32", "--dtype float64 keeps them"),
+    (_BESIDE, "a --transform without standardize keeps them"),
+)
 
 
 def dataset_meta(
@@ -66,13 +77,9 @@ def _source(plan: SourcePlan, options: IngestOptions, fitted: FittedTransforms) 
     """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
     recipe = plan.description
     if fitted.stand_ins and isinstance(plan.read, TableOptions):
-        own = [
-            structs.replace(f, impute=recorded(f, fitted.stand_ins[f.name]))
-            if f.name in fitted.stand_ins
-            else f
-            for f in plan.read.features
-        ]
-        recipe = {**recipe, "features": msgspec.to_builtins(own)}
+        own = {f.name: f for f in plan.read.features}
+        own |= {n: structs.replace(own[n], impute=recorded(own[n], v)) for n, v in fitted.stand_ins.items()}
+        recipe = {**recipe, "features": msgspec.to_builtins([*own.values()])}
     if plan.encoding:
         recipe = {**recipe, "encoding": plan.encoding}
     described: dict[str, Any] = {"recipe": recipe} if recipe else {}
@@ -105,11 +112,9 @@ def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
         return (
             f'the classes are lists of {len(parts):,} labels, such as "{first}": --multilabel reads sets',
         )
-    return tuple(
-        f'{n:,} of {len(meta.classes):,} labels have "{mark}" in them: {marks[mark]}'
-        for mark, n in found
-        if 2 * n > len(meta.classes)
-    )
+    many = ((mark, n) for mark, n in found if 2 * n > len(meta.classes))
+    said = f"of {len(meta.classes):,} labels have"
+    return tuple(f'{n:,} {said} "{mark}" in them: {marks[mark]}' for mark, n in many)
 
 
 def code_notices(survey: Survey) -> tuple[str, ...]:
@@ -120,13 +125,8 @@ def code_notices(survey: Survey) -> tuple[str, ...]:
     found = read.coded.union(*(summary.get("codes", ()) for summary in survey.summaries))
     own = [feature for feature in read.features if feature.is_dense and feature.name in found]
     names, timed = ([f.name for f in own if (f.kind == "date") == dated] for dated in (False, True))
-    notices = [codes_notice(names)] if names else []
-    notices += [
-        f'dates in "{name}" have times of day, but the first ones of the training data have none: the cycle of the day '
-        "is no feature"
-        for name in timed
-    ]
-    return tuple(notices)
+    lost = "have times of day, but the first ones of the training data have none: the cycle of the day is no feature"
+    return (*([codes_notice(names)] if names else ()), *(f'dates in "{name}" {lost}' for name in timed))
 
 
 def digit_notices(
@@ -144,9 +144,7 @@ def digit_notices(
         return []
     stored, places = data.feature_names(), data.features().get("kept")
     merged = _merged_columns(parts, data.meta.dtype)
-    later = {
-        stored[c] if stored else str(c if places is None else places[c]): found for c, found in merged.items()
-    }
+    later = {stored[c] if stored else str(c if places is None else places[c]): v for c, v in merged.items()}
     # times of one hour, and the two of a cycle with one sine, differ there in the last digit
     later = {name: found for name, found in later.items() if not name.endswith(_CYCLES)}
     names = {c: source[c] if source else str(c) for c in rounded}
@@ -164,21 +162,8 @@ def digit_notices(
         {name: " and ".join(_apart(a, b)) for name, ((a, x), (b, y)) in later.items() if (x != y) == differ}
         for differ in (True, False)
     )
-    cases = (
-        (lost, "in float32", "--dtype float64 keeps them"),
-        (
-            long,
-            "in float64 too, which has whole numbers up to 2^53",
-            "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant",
-        ),
-        (kept, "once transformed, in float32", "--dtype float64 keeps them"),
-        (
-            mixed,
-            "once transformed, beside others that are much larger, in float64 too",
-            "a --transform without standardize keeps them",
-        ),
-    )
-    return [_equal_notice(found, where, remedy) for found, where, remedy in cases if found]
+    cases = zip((lost, long, kept, mixed), _EQUAL, strict=True)
+    return [_equal_notice(found, where, remedy) for found, (where, remedy) in cases if found]
 
 
 def _two_read(values: EqualValues) -> str:
@@ -194,9 +179,7 @@ def _merged_columns(parts: Sequence[Merged], dtype: str) -> dict[int, Values]:
     merged = {}
     for column, known in sorted(seen.items()):
         pairs = itertools.pairwise(sorted(known.items()))
-        equal = (
-            pair for pair in pairs if len(set(np.array([z for _, z in pair]).astype(dtype).tolist())) == 1
-        )
+        equal = (p for p in pairs if len({*np.array([z for _, z in p]).astype(dtype).tolist()}) == 1)
         if found := next(equal, None):
             merged[column] = list(found)
     return merged
@@ -215,9 +198,6 @@ def _equal_notice(found: Mapping[str, str], where: str, remedy: str) -> str:
     shown = first_of([f'"{name}"' for name in found], _SHOWN)
     columns = f"column{'s' * (len(found) > 1)}"
     return f"different values of {columns} {shown} become equal {where}, such as {next(iter(found.values()))}; {remedy}"
-
-
-# -- names of the columns of hashed text ---------------------------------------------------------------
 
 
 def column_names(survey: Survey, staging: StagingArea) -> tuple[str, ...]:
@@ -243,13 +223,9 @@ def column_names(survey: Survey, staging: StagingArea) -> tuple[str, ...]:
 def _words_of(staging: StagingArea, chunk: str) -> list[Any]:
     found = staging.read_document(f"words-{chunk}")
     if not isinstance(found, list):
-        raise CorruptDataError(
-            f"{staging.dataset}: the words of chunk {chunk} are missing; remove it and ingest again"
-        )
+        why = f"the words of chunk {chunk} are missing; remove it and ingest again"
+        raise CorruptDataError(f"{staging.dataset}: {why}")
     return found
-
-
-# -- the result of an ingest, as its caller gets it ----------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)

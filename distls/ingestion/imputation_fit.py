@@ -1,5 +1,6 @@
 """Fit the transform ``impute`` on the training rows: medians, means, most frequent values, columns with gaps."""
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,23 +8,14 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.facts import counted
 from distls.ingestion.formats.column_kinds import first_of
 from distls.ingestion.request.source_plan import SourcePlan
+from distls.workers.ingestion import imputation_task
 from distls.workers.ingestion.assemble_task import AssemblySpec
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
-from distls.workers.ingestion.imputation_task import (
-    DIGITS,
-    Digits,
-    column_digits,
-    column_gaps,
-    column_values,
-    number_of_bits,
-    value_counts,
-)
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints
 
 _TOGETHER = 256  # columns whose digits are counted at a time, 4 MB of counts
 _SHOWN = 10  # columns named in the notice
@@ -36,17 +28,11 @@ def impute_steps(plan: SourcePlan, has_gaps: bool) -> tuple[Step, ...]:
     if not isinstance(read, TableOptions) or not read.gaps:
         return ()
     # of categories the missing value is one already, unless it becomes another
-    columns = [
-        (f, at) for f, at in zip(read.features, first_columns(read.features), strict=False) if f.impute
-    ]
-    return (
-        {
-            "name": "impute",
-            "strategies": [[at, f.size, f.name, f.impute, f.is_dense] for f, at in columns],
-            "whole": [at for f, at in columns if f.categories is not None and "" not in f.categories],
-            "is_needed": has_gaps,
-        },
-    )
+    pairs = zip(read.features, first_columns(read.features), strict=False)
+    columns = [(f, at) for f, at in pairs if f.impute]
+    how = [[at, f.size, f.name, f.impute, f.is_dense] for f, at in columns]
+    whole = [at for f, at in columns if f.categories is not None and "" not in f.categories]
+    return ({"name": "impute", "strategies": how, "whole": whole, "is_needed": has_gaps},)
 
 
 @dataclass(frozen=True)
@@ -64,9 +50,7 @@ class ImputeFit:
     """The passes over the training rows."""
 
     spec: AssemblySpec
-    run: Callable[
-        [Any], Any
-    ]  # task of (spec, partitions) -> the results of all groups of partitions, in order
+    run: Callable[[Any], Any]  # task of (spec, partitions) -> results of all groups of partitions, in order
     step: Step
     fill: Doubles = field(init=False)
     moved: list[list[int]] = field(default_factory=list)
@@ -83,13 +67,15 @@ class ImputeFit:
         entries = self.step["strategies"]
         numbers = [entry for entry in entries if entry[4]]
         columns = np.array([start + k for start, size, *_ in numbers for k in range(size)], np.int64)
-        gaps, sums, counts, n_rows = reduce(_added, self.run(partial(column_gaps, columns)))
+        parts = self.run(partial(imputation_task.column_gaps, columns))
+        gaps, sums, counts, n_rows = (reduce(operator.add, each) for each in zip(*parts, strict=True))
         self.fill = np.zeros(self.spec.n_columns)
         how = [entry[3] for entry in numbers for _ in range(entry[1])]
         self._fill_numbers(columns, how, gaps, sums, n_rows)
-        for entry in entries:
-            if not entry[4] and entry[3] == "most_frequent":
-                self._move(entry, counts)
+        for start, size, _, strategy, is_dense in entries:
+            # the category of missing values, the first, becomes the most frequent one of the others
+            if not is_dense and strategy == "most_frequent" and size > 1:
+                self.moved.append([start, start + 1 + int(np.argmax(counts[start + 1 : start + size]))])
         # only where training rows have gaps, as elsewhere it would be zero;
         # of a date, which lacks all its numbers at once, one indicator
         first = {entry[0] for entry in numbers if entry[3].endswith("+indicator")}
@@ -97,12 +83,11 @@ class ImputeFit:
         step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
         step |= {"indicators": marked, **({"moved": self.moved} if self.moved else {})}
         by_column = dict(zip(columns.tolist(), gaps.tolist(), strict=True))
-        return {
-            "stand_ins": self._stand_ins(by_column, counts),
-            "step": step,
-            "fill": [*self.fill.tolist(), *(0.0 for _ in marked)],
-            "notice": _notice(numbers, by_column, self.fill, n_rows),
-        }
+        fill, notice = (
+            [*self.fill.tolist()] + [0.0] * len(marked),
+            _notice(numbers, by_column, self.fill, n_rows),
+        )
+        return {"stand_ins": self._stand_ins(by_column, counts), "step": step, "fill": fill, "notice": notice}
 
     def _stand_ins(self, gaps: dict[int, int], counts: Ints) -> dict[str, list[float]]:
         found = {}
@@ -113,9 +98,7 @@ class ImputeFit:
                 found[name] = [int(np.argmax(counts[start : start + size]))]
         return found
 
-    def _fill_numbers(
-        self, columns: Ints, how: Sequence[str], gaps: Ints, sums: Doubles, n_rows: int
-    ) -> None:
+    def _fill_numbers(self, columns: Ints, how: list[str], gaps: Ints, sums: Doubles, n_rows: int) -> None:
         base = np.array([each.removesuffix("+indicator") for each in how], dtype=object)
         known = n_rows - gaps
         # a column without any value is filled with zeros
@@ -131,7 +114,7 @@ class ImputeFit:
             self.fill[columns[some]] = self._medians(columns[some], known[some])
         places = np.flatnonzero((base == "most_frequent") & (known > 0))
         if len(places):
-            values = reduce(_joined, self.run(partial(column_values, columns[places])))
+            values = reduce(_joined, self.run(partial(imputation_task.column_values, columns[places])))
             for column, found in zip(columns[places], values, strict=True):
                 # of equally frequent ones the smallest
                 self.fill[column] = float(found[0][np.argmax(found[1])])
@@ -143,8 +126,10 @@ class ImputeFit:
         both = np.concatenate([columns, columns])
         prefixes = np.zeros(len(both), np.int64)
         done: int = 0
-        for bits in DIGITS:
-            counts = self.run(partial(column_digits, Digits(both, prefixes, done, bits)))
+        for bits in imputation_task.DIGITS:
+            counts = self.run(
+                partial(imputation_task.column_digits, imputation_task.Digits(both, prefixes, done, bits))
+            )
             ends = np.cumsum(reduce(np.add, counts), axis=1)
             digits = (ends <= ranks[:, None]).sum(axis=1)
             # the rank among the values that begin alike
@@ -152,43 +137,28 @@ class ImputeFit:
             ranks = ranks - np.where(digits > 0, before, 0)
             prefixes = (prefixes << bits) | digits
             done += bits
-        values = number_of_bits(prefixes.astype(np.uint32))
+        values = imputation_task.number_of_bits(prefixes.astype(np.uint32))
         return (values[: len(columns)] + values[len(columns) :]) / 2.0
-
-    def _move(self, entry: Sequence[Any], counts: Ints) -> None:
-        """Note that the category of missing values, the first, becomes the most frequent one of the others."""
-        start, size = entry[:2]
-        if size > 1:
-            self.moved.append([start, start + 1 + int(np.argmax(counts[start + 1 : start + size]))])
-
-
-def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 def _joined(a: list[Any], b: list[Any]) -> list[Any]:
     # counts are added: the order of the parts does not matter
     return [
-        value_counts(np.concatenate([x[0], y[0]]), np.concatenate([x[1], y[1]]))
+        imputation_task.value_counts(np.concatenate([x[0], y[0]]), np.concatenate([x[1], y[1]]))
         for x, y in zip(a, b, strict=True)
     ]
 
 
-def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: NDArray[Any], n_rows: int) -> str:
-    found = [
-        (name, how, start, "all rows" if gaps[start] == n_rows else counted(gaps[start], "row"))
-        for start, _, name, how, _ in numbers
-        if gaps[start]
-    ]
+def _notice(numbers: Sequence[Sequence[Any]], gaps: dict[int, int], fill: Array, n_rows: int) -> str:
+    found = [(name, how, start) for start, _, name, how, _ in numbers if gaps[start]]
     if not found:
         return ""
-    shown = [
-        f'"{name}" ({rows}: {how.removesuffix("+indicator").replace("constant:", "")} {fill[start]:.6g})'
-        for name, how, start, rows in found
-    ]
-    marked = (
-        ", with a feature that says where" if any(how.endswith("+indicator") for _, how, *_ in found) else ""
-    )
+    shown = []
+    for name, how, start in found:
+        rows = "all rows" if gaps[start] == n_rows else counted(gaps[start], "row")
+        value = f"{how.removesuffix('+indicator').replace('constant:', '')} {fill[start]:.6g}"
+        shown.append(f'"{name}" ({rows}: {value})')
+    marked = ", with a feature that says where" * any(how.endswith("+indicator") for _, how, *_ in found)
     return f"missing values are filled in{marked}: {first_of(shown, _SHOWN)}; --impute says otherwise"
 
 

@@ -1,8 +1,7 @@
 """The public function `ingest`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format import plan_as_asked
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like, open_like
-from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.options import OPTIONS, IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.run import IngestRun
 from distls.long_calls import long_call
@@ -151,6 +150,7 @@ def ingest(
         `dataset` exists, cannot be written, or is being written by another process; after a full disk, the same
         call resumes.
     """
+    given = {name: value for name, value in locals().items() if name in OPTIONS}
     known = None if like is None else open_like(like)
     notices: tuple[str, ...] = ()
     numbers = target != "auto" or (known is not None and known.meta.target == "continuous")
@@ -159,49 +159,28 @@ def ingest(
         notices = (_SETS_FOUND,) if sets is not None and sets.known and not multilabel else ()
         y, multilabel = (y, multilabel) if sets is None else (sets, True)
     request = ReadRequest(format, read, named)
-    options = IngestOptions.checked(
-        format=request.format,
-        n_features=n_features,
-        min_count=min_count,
-        multilabel=multilabel,
-        unlabelled=unlabelled,
-        target=target,
-        transform=transform,
-        like=None if known is None else known.path,
-        split=split,
-        partition_size=partition_size,
-        compress=compress,
-        dtype=dtype,
-        shuffle=not unlabelled if shuffle is None else shuffle,
-        seed=seed,
-        on_error=on_error,
-        unknown_features=unknown_features,
-        row_numbers=row_numbers,
-    )
+    given |= {"format": request.format, "multilabel": multilabel}
+    given |= {"like": None if known is None else known.path}
+    given |= {"shuffle": not unlabelled} if shuffle is None else {}
+    options = IngestOptions.checked(**given)
     plan, own = _plan(sources, y, sample_weight, request, options, known)
     plan = replace(plan, notices=(*notices, *plan.notices))
     runner = executor_of(executor, client)
-    run = partial(
-        IngestRun, place_of(dataset), options, own, like=known, executor=runner, progress=progress or _silent
-    )
-    report = _finished(run, plan)
+    run = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent)
+    try:
+        report = run.result()
+    except BadInputError as error:
+        # a table that turns out to have line breaks in fields is read once more, by records
+        again = with_line_breaks(plan) if UNCLOSED in str(error) else None
+        if again is None:
+            raise
+        report = replace(run, plan=again, options=options).result()
     if columns:
         # plans and losses come with it, which an ingest has no use for
         from distls.columns.sharding import add_columns
 
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
-
-
-def _finished(run: Callable[..., IngestRun], plan: SourcePlan) -> IngestReport:
-    """Run an ingest; one of a table that turns out to have line breaks in fields once more, by records."""
-    try:
-        return run(plan=plan).result()
-    except BadInputError as error:
-        again = with_line_breaks(plan) if UNCLOSED in str(error) else None
-        if again is None:
-            raise
-        return run(plan=again).result()
 
 
 def _silent(done: int, total: int, stage: str) -> None:
@@ -211,12 +190,9 @@ def _silent(done: int, total: int, stage: str) -> None:
 def _plan(
     sources: Any, y: Any, sample_weight: Any, request: ReadRequest, options: IngestOptions, like: Like | None
 ) -> tuple[SourcePlan, FormatOptions]:
-    """Return the plan of the sources, and the options of their format."""
     if isinstance(sources, (str, Path, StorePath)):
         sources = [sources]
-    if isinstance(sources, (list, tuple)) and all(
-        isinstance(source, (str, Path, StorePath)) for source in sources
-    ):
+    if isinstance(sources, (list, tuple)) and all(isinstance(s, (str, Path, StorePath)) for s in sources):
         if y is not None or sample_weight is not None:
             raise ParameterError("y and sample_weight go with arrays in memory; files were given")
         return plan_files(sources, request, options, like)

@@ -24,15 +24,9 @@ from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.arrays import read_labels_file
 from distls.workers.ingestion.formats.document_records import Refused
-from distls.workers.ingestion.parsing.array_types import Doubles
-from distls.workers.ingestion.parsing.text_blocks import (
-    MAX_LINE,
-    SourceFile,
-    TextItem,
-    damage_described,
-    line_starts,
-    line_too_long,
-)
+from distls.workers.ingestion.parsing import text_blocks
+from distls.workers.ingestion.parsing.array_types import Doubles, Ints, ULongs
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.public_sets.marked_documents import marks_of, rdf_elements, topic_path
 from distls.workers.ingestion.records.labels import (
     check_one_name,
@@ -48,9 +42,6 @@ from distls.workers.ingestion.row_rules import DROPPED, WITHOUT_LABEL, RowRules,
 _TREE = re.compile(r"parent:\s*(\S+)\s+child:\s*(\S+)(\s.*)?")
 _MOST_LABELS = 2**28  # that are held in memory while they are sorted
 _MOST_CACHED = 2**16  # labels whose values are remembered: numbers may all differ
-
-
-# -- labels ----------------------------------------------------------------------------------------------
 
 
 class _Values:
@@ -127,12 +118,7 @@ def _id_and_label(text: str) -> tuple[str, str | None]:
     raise Refused(f"{quoted(text.encode())}: expected ID LABEL, or LABEL ID 1")
 
 
-def _store_by_id(
-    staging: StagingArea,
-    keys: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    labels: Doubles,
-    words: Mapping[float, str],
-) -> int:
+def _store_by_id(staging: StagingArea, keys: ULongs, labels: Doubles, words: Mapping[float, str]) -> int:
     # Stable: labels of one id stay in the order of the file, which makes the tables the same bits.
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -144,9 +130,8 @@ def _store_by_id(
 def _store_array(file: SourceFile, staging: StagingArea, by_id: bool) -> int:
     found = read_labels_file(file)
     if by_id or found.ndim != 1:
-        raise BadInputError(
-            f"{file.path}: an array of shape {found.shape}; labels are one a row, in their order"
-        )
+        remedy = "labels are one a row, in their order"
+        raise BadInputError(f"{file.path}: an array of shape {found.shape}; {remedy}")
     words: dict[float, str] = {}
     if found.dtype.kind == "U":
         values, words = value_labels(found.tolist())
@@ -155,12 +140,7 @@ def _store_array(file: SourceFile, staging: StagingArea, by_id: bool) -> int:
     return _store(staging, np.arange(len(values) + 1), values + 0.0, words)
 
 
-def _store(
-    staging: StagingArea,
-    ends: np.ndarray[tuple[int], np.dtype[np.int64]],
-    values: Doubles,
-    words: Mapping[float, str],
-) -> int:
+def _store(staging: StagingArea, ends: Ints, values: Doubles, words: Mapping[float, str]) -> int:
     write_words(staging, "labels", words)
     staging.write_array("labels-values", values)
     staging.write_array("labels-ends", ends.astype(np.int64, copy=False))
@@ -169,22 +149,19 @@ def _store(
 
 def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file that are not blank, numbered from 1."""
-    with damage_described(file), file.open() as opened:
+    with text_blocks.damage_described(file), file.open() as opened:
         stream = io.BufferedReader(cast(io.RawIOBase, opened))
         number = 0
-        while raw := stream.readline(MAX_LINE + 1):
+        while raw := stream.readline(text_blocks.MAX_LINE + 1):
             number += 1
-            if len(raw) > MAX_LINE:
-                raise line_too_long(file.path, number)
+            if len(raw) > text_blocks.MAX_LINE:
+                raise text_blocks.line_too_long(file.path, number)
             try:
                 text = raw.removeprefix(b"\xef\xbb\xbf").decode().strip("\r\n ")
             except UnicodeDecodeError:
                 raise BadInputError(f"{file.path}:{number}: {quoted(raw)}: not UTF-8 text") from None
             if text:
                 yield number, text
-
-
-# -- what labels become ----------------------------------------------------------------------------------
 
 
 def store_label_map(file: SourceFile, staging: StagingArea, level: int | None) -> None:
@@ -212,9 +189,8 @@ def _pairs(file: SourceFile) -> dict[str, str]:
     others: dict[str, str] = {}
     for line, label, other in _topics(file) if marks_of(start_of(file)) == "rdf" else _written(file):
         if others.setdefault(label, other) != other:
-            raise BadInputError(
-                f'{file.path}:{line}: label "{label}" becomes "{other}", but "{others[label]}" before; leave one line'
-            )
+            why = f'label "{label}" becomes "{other}", but "{others[label]}" before; leave one line'
+            raise BadInputError(f"{file.path}:{line}: {why}")
     if not others:
         raise BadInputError(f"{file.path}: no pairs of labels")
     return others
@@ -231,14 +207,13 @@ def _written(file: SourceFile) -> Iterator[tuple[int, str, str]]:
         elif len(fields) == 2 and all(fields):
             yield line, fields[0], fields[1]
         else:
-            raise BadInputError(
-                f"{file.path}:{line}: {quoted(text.encode())}: expected LABEL OTHER, or parent: OTHER child: LABEL"
-            )
+            why = "expected LABEL OTHER, or parent: OTHER child: LABEL"
+            raise BadInputError(f"{file.path}:{line}: {quoted(text.encode())}: {why}")
 
 
 def _topics(file: SourceFile) -> Iterator[tuple[int, str, str]]:
     """Yield the topics of the structure of the Open Directory, with their parents."""
-    with damage_described(file), file.open() as stream:
+    with text_blocks.damage_described(file), file.open() as stream:
         for element in rdf_elements(stream, file.path):
             parent = topic_path(element.attributes.get("r:id", ""))
             for name, attributes, _ in element.children:
@@ -280,12 +255,9 @@ def store_rules(
     """Store the tables of labels for workers; return what they do with rows, None if nothing."""
     if not (plan.joined or read.label_map or read.label_level or read.drop):
         return None
-    targets = (
-        max(len(getattr(plan.read, "labels", ())), getattr(getattr(plan.items[0], "y", None), "ndim", 1)) > 1
-    )
-    rules = RowRules(
-        level=read.label_level or 0, drop=tuple(read.drop), sets=options.multilabel, targets=targets
-    )
+    targets = len(getattr(plan.read, "labels", ())) > 1 or np.ndim(getattr(plan.items[0], "y", 0)) > 1
+    own: dict[str, Any] = {"level": read.label_level or 0, "drop": tuple(read.drop), "targets": targets}
+    rules = RowRules(sets=options.multilabel, **own)
     if like is not None and "unknown" in read.drop and like.meta.classes:
         rules = replace(rules, known=tuple(class_values(like.meta.classes).ravel().tolist()))
     # Stored again by an ingest that goes on: the same files give the same bits.
@@ -313,7 +285,7 @@ def _first_rows(plan: SourcePlan) -> tuple[int, ...]:
     for begin, end in itertools.pairwise([*begins, len(items)]):
         offsets = [item.start for item in items[begin:end]]
         # the lines of the last file are counted as far as its last item begins
-        counts = line_starts(items[begin].file, offsets + [sys.maxsize] * (end < len(items)))
+        counts = text_blocks.line_starts(items[begin].file, offsets + [sys.maxsize] * (end < len(items)))
         known = [
             count if item.before is None else item.before[1]
             for count, item in zip(counts, items[begin:end], strict=False)
@@ -340,9 +312,6 @@ def counted_rows(survey: Survey, rules: RowRules, staging: StagingArea) -> tuple
         remedy = "; where rows have ids, --id-column joins labels by them"
         raise BadInputError(f"{rules.labels}: {found} labels for {sum(counts)} rows{remedy}")
     return tuple(itertools.accumulate(counts[:-1], initial=0))
-
-
-# -- what is reported ------------------------------------------------------------------------------------
 
 
 def dropped_rows(summaries: Sequence[dict[str, Any]], read: FormatOptions) -> dict[str, int]:

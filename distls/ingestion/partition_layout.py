@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.ingestion.label_rules import source_rows
 from distls.ingestion.request.options import IngestOptions
@@ -16,15 +15,12 @@ from distls.storage.dataset.row_origins import OriginFacts
 from distls.storage.errors import ParameterError
 from distls.storage.rows import index_dtype
 from distls.workers.ingestion.assemble_task import PartitionItem, Piece
+from distls.workers.ingestion.parsing.array_types import Ints, UInts
 from distls.workers.ingestion.records.labels import class_values
 from distls.workers.runtime.rng import Purpose, rng
 
-# -- hold-out --------------------------------------------------------------------------------------------
 
-
-def allot_split(
-    survey: Survey, schema: Schema, options: IngestOptions
-) -> tuple[NDArray[np.int64], list[str]]:
+def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> tuple[Ints, list[str]]:
     """Return how many rows of each stratum each chunk contributes to the first k + 1 splits, and notices.
 
     Strata are the classes, or all rows if there are none. Exactly ``round(fraction * n_rows)`` rows are held out, of
@@ -46,16 +42,12 @@ def allot_split(
             part = "the training rows" if found else "it"
             raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows leaves none for {part}")
         if found < asked:
-            notices.append(
-                f"split {name}={fraction:g} has {found} of {survey.n_rows} rows, not {asked}: each class keeps a row "
-                "to train on"
-            )
+            rest = f"not {asked}: each class keeps a row to train on"
+            notices.append(f"split {name}={fraction:g} has {found} of {survey.n_rows} rows, {rest}")
     return np.cumsum(allotment, axis=0), notices
 
 
-def _shares(
-    fraction: float, totals: NDArray[np.int64], most: NDArray[np.int64], random: np.random.Generator
-) -> NDArray[np.int64]:
+def _shares(fraction: float, totals: Ints, most: Ints, random: np.random.Generator) -> Ints:
     """Return the rows to hold out of each stratum, at most `most`, in all as many as of the whole."""
     wanted = fraction * totals
     held = np.minimum(np.rint(wanted).astype(np.int64), most)
@@ -74,7 +66,7 @@ def _shares(
     return held
 
 
-def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
+def _strata(survey: Survey, schema: Schema) -> Ints:
     """Count the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
     if schema.target != "class":
         return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
@@ -87,27 +79,21 @@ def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
     return counts
 
 
-# -- partitions ------------------------------------------------------------------------------------------
-
-
 def partition_items(
-    tables: Iterable[NDArray[np.uint32]],
-    plan: SourcePlan,
-    schema: Schema,
-    options: IngestOptions,
-    share: float = 1.0,
+    tables: Iterable[UInts], plan: SourcePlan, schema: Schema, options: IngestOptions, share: float = 1.0
 ) -> list[list[PartitionItem]]:
     """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
 
     `tables` are uint32 arrays (n_buckets + 1, 3), one per chunk in row order; `share` of the values is left by
     min_count.
     """
-    per_row, per_value = _row_bytes(plan, schema), share * _value_bytes(plan, schema, options)
+    label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
+    per_row = (0 if plan.is_dense else 8) + label + 4 * schema.weighted
+    index = 0 if plan.is_dense else index_dtype(schema.n_columns).itemsize
+    per_value = share * ((8 if options.float64 else 4) + index)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
     # shuffled: bucket b of all chunks is one unit; in source order, each bucket of each chunk is
-    sizes: NDArray[np.int64] = (
-        functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
-    )
+    sizes: Ints = functools.reduce(np.add, chunks) if options.shuffle else np.concatenate([*chunks])
     n_bytes = sizes[:, 0] * per_row + sizes[:, 2] * per_value
     held = [fraction for _, fraction in options.split]
     return [
@@ -116,18 +102,8 @@ def partition_items(
     ]
 
 
-def _row_bytes(plan: SourcePlan, schema: Schema) -> int:
-    label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
-    return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
-
-
-def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
-    value = 8 if options.float64 else 4
-    return value if plan.is_dense else value + index_dtype(schema.n_columns).itemsize
-
-
 def _cut(
-    part: int, n_words: NDArray[np.int64], n_bytes: NDArray[np.int64], fraction: float, partition_size: int
+    part: int, n_words: Ints, n_bytes: Ints, fraction: float, partition_size: int
 ) -> list[PartitionItem]:
     """Cut buckets into runs that hold about `partition_size` decoded bytes of this part."""
     ends = np.cumsum(n_bytes)
@@ -142,7 +118,7 @@ def _cut(
     ]
 
 
-def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: int) -> Iterator[Piece]:
+def _pieces(start: int, stop: int, n_words: Ints, partition_size: int) -> Iterator[Piece]:
     """Cut a run of buckets into reads of at most `partition_size` / 2 words."""
     # two partitions' bytes at a time: the rows of a small split are spread over many more
     limit = max(partition_size // 2, 1)
@@ -153,9 +129,6 @@ def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: i
             start, total = bucket, 0
         total += int(n_words[bucket])
     yield Piece(start, stop, total)
-
-
-# -- numbers of rows in their files ----------------------------------------------------------------------
 
 
 def chunk_starts(survey: Survey) -> tuple[tuple[int, int], ...]:
@@ -178,9 +151,6 @@ def origin_facts(survey: Survey, options: IngestOptions) -> OriginFacts:
     names = [Path(file.path).name for file in survey.plan.files]
     n_rows = sum(map(source_rows, survey.summaries))
     small = n_rows <= np.iinfo(np.uint32).max
-    return OriginFacts(
-        dtype="uint32" if small else "uint64",
-        files=names,
-        ids=bool(survey.plan.read.id_column),
-        in_order=not options.shuffle and not options.split and len(names) <= 1 and n_rows == survey.n_rows,
-    )
+    in_order = not (options.shuffle or options.split) and len(names) <= 1 and n_rows == survey.n_rows
+    ids = bool(survey.plan.read.id_column)
+    return OriginFacts(dtype="uint32" if small else "uint64", files=names, ids=ids, in_order=in_order)

@@ -9,21 +9,28 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from distls.ingestion.adhoc_dataset import in_memory
+from distls.ingestion.formats.csv import CsvOptions
+from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
+from distls.ingestion.formats.frames import frame_columns
+from distls.ingestion.formats.tables import LABEL_NAMES
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import plan_as_asked, seen_options
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
-from distls.ingestion.request.source_start import encoded, source_file, start_of, whole_lines
+from distls.ingestion.request.source_start import encoded, first_lines, source_file, start_of, whole_lines
 from distls.storage.dataset.dataset import STAGING, is_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
 from distls.storage.temporary.transpose_spill import SpillArea
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.formats.data_frames import is_frame
+from distls.workers.ingestion.formats.parquet_files import read_parquet_head
+from distls.workers.ingestion.parsing.text_blocks import Files
 
 _HIVE_FOLDER = re.compile(r"([A-Za-z_]\w*)=([^/]+)(?=/)")
 _UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
@@ -45,9 +52,8 @@ def plan_files(
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:
-            raise BadInputError(
-                f"{file.path}: {other.name}, but {files[0].path} is {format.name}; ingest one format at a time"
-            )
+            remedy = "ingest one format at a time"
+            raise BadInputError(f"{file.path}: {other.name}, but {files[0].path} is {format.name}; {remedy}")
     read = request.options_of(format, options.multilabel)
     encoding = ""
     if "encoding" in vars(read):
@@ -56,16 +62,12 @@ def plan_files(
         files = tuple(encoded(file, encoding) for file in files)
     # Labels of another file are joined behind the reader, the same way for all formats.
     plan = plan_as_asked(read, options, format, lambda own, asked: format.plan(files, own, asked, like))
-    notices = (
-        plan.notices
-        if like is not None
-        else (*plan.notices, *_folder_notices(files, getattr(plan.read, "columns", ())))
-    )
-    notices += (*_repeated(files), *_other_encoding(files, encoding))
+    folders = _folder_notices(files, getattr(plan.read, "columns", ())) if like is None else ()
+    notices = (*plan.notices, *folders, *_repeated(files), *_other_encoding(files, encoding))
     return replace(plan, encoding=encoding, notices=notices), read
 
 
-def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
+def _repeated(files: Files) -> tuple[str, ...]:
     """Return a notice of files that are given twice, maybe by links."""
     first: dict[Any, str] = {}
     for file in files:
@@ -77,7 +79,7 @@ def _repeated(files: Sequence[SourceFile]) -> tuple[str, ...]:
     return ()
 
 
-def _other_encoding(files: Sequence[SourceFile], encoding: str) -> tuple[str, ...]:
+def _other_encoding(files: Files, encoding: str) -> tuple[str, ...]:
     """Return a notice of files that are UTF-8, but read in another encoding, as asked or as the training data were."""
     for file in files if encoding else ():
         start = whole_lines(start_of(replace(file, encoding=""))) if file.encoding == encoding else b""
@@ -90,7 +92,7 @@ def _other_encoding(files: Sequence[SourceFile], encoding: str) -> tuple[str, ..
     return ()
 
 
-def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list[str]:
+def _folder_notices(files: Files, columns: Sequence[str]) -> list[str]:
     """Return a notice of values that are in the names of folders alone, as Hive and Spark write tables in parts."""
     pairs = {pair for file in files for pair in _HIVE_FOLDER.findall(file.path)}
     counts = Counter(key for key, _ in pairs)
@@ -99,9 +101,6 @@ def _folder_notices(files: Sequence[SourceFile], columns: Sequence[str]) -> list
     if not lost:
         return []
     return [f"{', '.join(lost)} of the names of folders: not read, as no column of the files has that name"]
-
-
-# -- resuming --------------------------------------------------------------------------------------------
 
 
 def plan_document(
@@ -122,12 +121,9 @@ def plan_document(
 
 def check_same_plan(dataset: Place, earlier: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise IncompleteError if an unfinished ingest had other sources or options."""
-    difference = _difference(earlier, now)
-    if difference:
-        raise IncompleteError(
-            f"{dataset}: holds an unfinished ingest, and {difference}; give the same arguments to resume it, "
-            f"or remove {dataset} to start over"
-        )
+    if difference := _difference(earlier, now):
+        remedy = f"give the same arguments to resume it, or remove {dataset} to start over"
+        raise IncompleteError(f"{dataset}: holds an unfinished ingest, and {difference}; {remedy}")
 
 
 def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
@@ -135,8 +131,7 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
     after = {source["path"]: source for source in now["sources"]}
     if [*before] != [*after]:
         return f"its sources were {', '.join(map(os.path.basename, before))}"
-    changed = [path for path in before if before[path] != after[path]]
-    if changed:
+    if changed := [path for path in before if before[path] != after[path]]:
         return f"{changed[0]} has changed since"
     for name, value in earlier["options"].items():
         if name in now["options"] and value != (given := now["options"][name]):
@@ -148,9 +143,8 @@ def check_no_files(roots: Sequence[Place]) -> None:
     """Refuse a file in the place of a data set."""
     for root in roots:
         if isinstance(root, Path) and root.exists() and not root.is_dir():
-            raise StorageError(
-                f"{root}: a file, and the last name is that of the data set to write; choose another"
-            )
+            rest = "and the last name is that of the data set to write; choose another"
+            raise StorageError(f"{root}: a file, {rest}")
 
 
 def check_free(root: Place) -> None:
@@ -159,11 +153,44 @@ def check_free(root: Place) -> None:
         # an ingest killed between publishing and cleaning up leaves staged files
         remove_tree(root / STAGING)
         if SpillArea(root).folder.exists():
-            raise StorageError(
-                f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
-            )
+            remedy = f"run `distls columns {root}` to finish them"
+            raise StorageError(f"{root}: exists already, but for its column shards; {remedy}")
         raise StorageError(f"{root}: exists already; remove it or choose another name")
-    if root.exists() and (
-        not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
-    ):
+    if root.exists() and (not root.is_dir() or any(each.name not in _UNFINISHED for each in root.iterdir())):
         raise StorageError(f"{root}: exists and is not an unfinished ingest; choose another name")
+
+
+def found_label_column(sources: Sequence[Any], format: str, named: dict[str, Any]) -> str | None:
+    """Return the first of the usual names that a table has, None if it has none or the sources are no table.
+
+    Parameters
+    ----------
+    sources : sequence of path, or of one data frame
+
+    Raises
+    ------
+    BadInputError
+        A source cannot be read.
+    """
+    request = ReadRequest(format, None, named)
+    if named.get("labels") is not None:
+        return None
+    if in_memory(sources[0]):
+        names = frame_columns(sources[0]) if is_frame(sources[0]) else ()
+        return None if {"label_column", "text_column"} & named.keys() else _first_label(names)
+    file = source_file(sources[0], lambda folder: folder_format(folder) is not None)
+    kind = format_of(file, IngestOptions(format=request.format), None, request.given).name
+    if kind not in ("csv", "parquet") or named.get("label_column") is not None:
+        return None
+    if kind == "parquet":
+        columns = tuple(read_parquet_head(file).kinds)
+    else:
+        reading: dict[str, Any] = {name: named.get(name) for name in ("separator", "header", "encoding")}
+        given = CsvOptions(**reading)
+        file = encoded(file, given.encoding or "")
+        columns = read_head(first_lines(file), file.path, Expected(given)).columns
+    return _first_label(columns)
+
+
+def _first_label(columns: Sequence[str]) -> str | None:
+    return next((name for name in LABEL_NAMES if name in columns), None)

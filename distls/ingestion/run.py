@@ -6,43 +6,29 @@ written last. Staged files and partitions are whole or absent, so that the same 
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
-
-from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.dataset_facts import (
-    IngestReport,
-    code_notices,
-    column_names,
-    dataset_meta,
-    digit_notices,
-    ingest_report,
-    joined_labels,
-    lost_labels,
-)
+from distls.ingestion import dataset_facts, transform_fit
+from distls.ingestion.dataset_facts import IngestReport
 from distls.ingestion.formats.csv import with_line_breaks
 from distls.ingestion.imputation_fit import stand_in_notice
 from distls.ingestion.label_rules import counted_rows, dropped_rows, rows_record, store_rules
 from distls.ingestion.partition_layout import allot_split, chunk_starts, origin_facts, partition_items
 from distls.ingestion.plan import check_free, check_no_files, check_same_plan, plan_document
+from distls.ingestion.request import source_plan
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
+from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey, asks_for_numbers, decide_schema
 from distls.ingestion.survey import surveyed_options
-from distls.ingestion.transform_fit import (
-    FittedTransforms,
-    completed_transforms,
-    fit_transforms,
-    take_over_transforms,
-)
+from distls.ingestion.transform_fit import FittedTransforms
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
@@ -55,6 +41,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble
+from distls.workers.ingestion.parsing.array_types import Array
 from distls.workers.ingestion.parsing.rounding_kernels import EqualValues
 from distls.workers.ingestion.records.labels import class_values
 from distls.workers.ingestion.records.record_batch import RecordLayout
@@ -67,34 +54,25 @@ from distls.workers.runtime.buffers import release_buffers
 Progress = Callable[[int, int, str], None]
 
 
+@dataclass
 class IngestRun:
     """One ingest: its plan and the state that all stages share."""
 
-    def __init__(
-        self,
-        root: Place,
-        options: IngestOptions,
-        read: FormatOptions,
-        plan: SourcePlan,
-        like: Like | None,
-        executor: Executor,
-        progress: Progress,
-    ) -> None:
-        self.root = root.absolute()
-        self.options = options
-        self.read = read
-        self.plan = plan
-        self.executor = executor
+    root: Place
+    options: IngestOptions
+    read: FormatOptions
+    plan: SourcePlan
+    like: Like | None
+    executor: Executor
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        root = self.root = self.root.absolute()
         # arrays in memory are not sent to workers, who read what was staged of them
-        self.reading = SerialExecutor() if plan.in_process else executor
-        self.progress = progress
-        self.staging = StagingArea(self.root)
-        self.like = like
+        self.reading = SerialExecutor() if self.plan.in_process else self.executor
+        self.staging = StagingArea(root)
         self.rules: RowRules | None = None  # until their tables are stored
-        self.roots = (
-            self.root,
-            *(self.root.with_name(f"{self.root.name}-{name}") for name, _ in options.split),
-        )
+        self.roots = (root, *(root.with_name(f"{root.name}-{name}") for name, _ in self.options.split))
 
     def result(self) -> IngestReport:
         """Run the ingest, or the rest of an unfinished one."""
@@ -106,11 +84,11 @@ class IngestRun:
                 # Before rows are staged, since workers look them up.
                 self.rules = store_rules(self.plan, self.read, self.options, self.like, self.staging)
                 survey = self._stage()
-                if names := column_names(survey, self.staging):
+                if names := dataset_facts.column_names(survey, self.staging):
                     self.plan = replace(self.plan, feature_names=names)
                 schema = decide_schema(survey, self.options, self.like)
                 if self.like is None:
-                    self.options, schema = completed_transforms(self.options, survey, schema)
+                    self.options, schema = transform_fit.completed_transforms(self.options, survey, schema)
                 rounded = {} if self.like is not None else survey.rounded()
                 return self._finish(self._with_digits(survey) if rounded else survey, schema, rounded)
             except (BadInputError, MismatchError, ParameterError):
@@ -123,11 +101,8 @@ class IngestRun:
         """Transforms to apply, in order."""
         return tuple(self.like.meta.transforms) if self.like is not None else self.options.transform
 
-    # -- before ------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _write_lock(self) -> Iterator[None]:
-        """Be the only process that writes the dataset."""
         # whole but for what a killed process left staged, it is not free either
         if self.staging.read_document("plan") is None or is_dataset(self.root):
             check_free(self.root)
@@ -171,38 +146,31 @@ class IngestRun:
     # -- stage 0 -----------------------------------------------------------------------------------------
 
     @property
-    def n_buckets(self) -> int:
-        """Buckets per chunk."""
-        return self.plan.n_buckets(self.options)
-
-    @property
     def layout(self) -> RecordLayout:
         """Layout of the row records."""
-        return RecordLayout(
-            self.plan.is_dense, self._has_digits, self.plan.weighted, bool(self.options.split)
-        )
+        plan = self.plan
+        return RecordLayout(plan.is_dense, self._has_digits, plan.weighted, bool(self.options.split))
 
     def _survey_columns(self) -> None:
         """Complete the plan of a table by a survey of its columns."""
-        survey = self.plan.survey
-        if survey is not None:
-            surveyed = partial(self._surveyed, survey)
-            read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
-            # what the first rows show, all of them may show again
-            notices = tuple(dict.fromkeys((*self.plan.notices, *notices)))
-            facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
-            facts["labelled"] = facts["labelled"] or self.plan.joined is not None
-            self.plan = replace(self.plan, **facts)
+        plan, survey = self.plan, self.plan.survey
+        if survey is None:
+            return
 
-    def _where(self, lines: Sequence[int], item: int, line: int) -> str:
-        return Survey(self.plan, [{"lines": n, "chunks": []} for n in lines]).where(item, line)
+        def run(name: str, limits: dict[int, int], checked: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+            spec = SurveySpec(self.staging, name, survey.read, limits, checked, source_plan.RANGE_BYTES)
+            results = self.reading.map(survey_item, plan.items, shared=spec)
+            return self._watched("survey", results, plan.item_bytes)
 
-    def _surveyed(
-        self, survey: ColumnSurvey, name: str, limits: dict[int, int], checked: tuple[int, ...]
-    ) -> Iterator[dict[str, Any]]:
-        spec = SurveySpec(self.staging, name, survey.read, limits, checked, self.plan.block_bytes)
-        results = self.reading.map(survey_item, self.plan.items, shared=spec)
-        return self._watched("survey", results, self.plan.item_bytes)
+        def where(lines: Sequence[int], item: int, line: int) -> str:
+            return Survey(plan, [{"lines": n, "chunks": []} for n in lines]).where(item, line)
+
+        read, notices = surveyed_options(survey, self.options.n_features, run, where)
+        # what the first rows show, all of them may show again
+        notices = tuple(dict.fromkeys((*plan.notices, *notices)))
+        facts = {"survey": None, "read": read, "notices": notices, **survey.facts(read)}
+        facts["labelled"] = facts["labelled"] or plan.joined is not None
+        self.plan = replace(plan, **facts)
 
     # -- stage 1 -----------------------------------------------------------------------------------------
 
@@ -220,23 +188,20 @@ class IngestRun:
 
     @property
     def _centred(self) -> bool:
-        """Whether columns are centred."""
         return centres(self.transforms) or (self.plan.is_dense and has_step(self.transforms, "standardize"))
 
     def _stage(self, first_item: int = 0) -> Survey:
-        options = self.options
+        options, numbers = self.options, asks_for_numbers(self.options, self.like)
         spec = StageSpec(
             staging=self.staging,
             reader=self.plan.reader,
             layout=self.layout,
-            read=replace(
-                self.plan.read, float64=self._has_digits, continuous=asks_for_numbers(options, self.like)
-            ),
+            read=replace(self.plan.read, float64=self._has_digits, continuous=numbers),
             first_item=first_item,
-            n_buckets=self.n_buckets,
+            n_buckets=self.plan.n_buckets(options),
             shuffle=options.shuffle,
             seed=options.seed,
-            block_bytes=self.plan.block_bytes,
+            block_bytes=source_plan.RANGE_BYTES,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
             origins=options.row_numbers,
@@ -249,15 +214,13 @@ class IngestRun:
         survey = Survey(self.plan, summaries)
         if self.rules is not None and self.rules.first_rows:
             counted = counted_rows(survey, self.rules, self.staging)
-            if (
-                counted != self.rules.first_rows
-            ):  # not all lines are rows: some labels were those of other rows
+            if counted != self.rules.first_rows:
+                # not all lines are rows: some labels were those of other rows
                 self.rules = replace(self.rules, first_rows=counted)
                 return self._stage(2 * len(self.plan.items))
         return survey
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
-        """Yield results, reporting the bytes they represent."""
         done, total = 0, sum(sizes)
         self.progress(done, total, stage)
         for size, result in zip(sizes, results, strict=True):
@@ -286,15 +249,17 @@ class IngestRun:
         # some rows lose their features to min_count only
         dropped = dropped_rows([*survey.summaries, *results], self.read)
         rows = rows_record(self.plan, self.read, dropped)
-        meta = dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
+        meta = dataset_facts.dataset_meta(self.plan, self.options, schema, fitted, results[0]["codecs"], rows)
         datasets = self._publish(spec, meta, fitted, parts, results)
         counts = [each for result in results for each in result["filled"]]
         missing = fitted.notice or stand_in_notice(getattr(self.plan.read, "features", ()), counts)
         notices = self._notices(datasets[0].meta, survey, schema, missing)
         if self.like is None:
             merged = [result["merged"] for result in results]
-            notices += digit_notices(datasets[0], merged, rounded, self.plan.feature_names, self._centred)
-        return ingest_report(datasets, survey, notices, dropped)
+            notices += dataset_facts.digit_notices(
+                datasets[0], merged, rounded, self.plan.feature_names, self._centred
+            )
+        return dataset_facts.ingest_report(datasets, survey, notices, dropped)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
         tables = (self.staging.read_table(chunk) for chunk in survey.chunks)
@@ -306,7 +271,7 @@ class IngestRun:
             staging=self.staging,
             roots=self.roots,
             chunks=tuple(chunk["name"] for chunk in survey.chunks),
-            n_buckets=self.n_buckets,
+            n_buckets=self.plan.n_buckets(options),
             layout=self.layout,
             weighted=schema.weighted,
             target=schema.target,
@@ -330,32 +295,26 @@ class IngestRun:
     def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> FittedTransforms:
         """Fit the transforms on the training rows, or take them over."""
         if self.like is not None:
-            return take_over_transforms(spec, self.like)
+            return transform_fit.take_over_transforms(spec, self.like)
 
         def mapped(function: Any, spec: AssemblySpec, groups: list[list[PartitionItem]]) -> Iterator[Any]:
             results = self.executor.map(function, groups, shared=spec)
             return self._watched("fit", results, [len(group) for group in groups])
 
-        return fit_transforms(spec, training, mapped)
+        return transform_fit.fit_transforms(spec, training, mapped)
 
-    def _assemble(
-        self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey
-    ) -> list[dict[str, Any]]:
+    def _assemble(self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey) -> list[Any]:
+        """Return the results of all items; the first partition determines the codecs of all."""
         # for the progress: partitions are of about equal size
-        total = sum(chunk["bytes"] for chunk in survey.chunks)
-        sizes = [total // len(items)] * len(items)
-        return list(self._watched("write", self._assembled(spec, items), sizes))
-
-    def _assembled(self, spec: AssemblySpec, items: list[PartitionItem]) -> Iterator[dict[str, Any]]:
-        """Yield the results of all items; the first partition determines the codecs of all."""
-        codecs: dict[str, str] | None = None
-        # the others run at the same time and guess; a wrong guess is written again
-        for item, result in zip(items, self.executor.map(assemble, items, shared=spec), strict=True):
-            codecs = codecs or result["codecs"]
-            if result["codecs"] != codecs:
-                again = self.executor.map(assemble, [item], shared=replace(spec, codecs=codecs))
-                result = next(iter(again))
-            yield result
+        sizes = [sum(chunk["bytes"] for chunk in survey.chunks) // len(items)] * len(items)
+        results = list(self._watched("write", self.executor.map(assemble, items, shared=spec), sizes))
+        # the others ran at the same time and guessed; what a wrong guess has written is written again
+        again = replace(spec, codecs=results[0]["codecs"])
+        wrong = [n for n, result in enumerate(results) if result["codecs"] != again.codecs]
+        right = self.executor.map(assemble, [items[n] for n in wrong], shared=again)
+        for n, result in zip(wrong, right, strict=True):
+            results[n] = result
+        return results
 
     def _publish(
         self,
@@ -367,20 +326,18 @@ class IngestRun:
     ) -> list[Dataset]:
         """Write the metadata of the splits, then of the dataset."""
         remaining = iter(results)
-        written = [[next(remaining) for _ in part] for part in parts]
+        written = [list(itertools.islice(remaining, len(part))) for part in parts]
         features = {**fitted.features, **self._names(fitted)}
         published = []
         # the dataset itself last: its staging area is what a resumed ingest starts from
         for root, part in reversed(list(zip(self.roots, written, strict=True))):
-            facts = spec.origins
-            origins = (
-                None if facts is None else (facts, [OriginRecord(**result["origins"]) for result in part])
-            )
+            own = [OriginRecord(**result["origins"]) for result in part if spec.origins is not None]
+            origins = None if spec.origins is None else (spec.origins, own)
             records = [PartitionRecord(**result["record"]) for result in part]
             published.append(publish(root, meta, records, features, origins))
         return published[::-1]
 
-    def _names(self, fitted: FittedTransforms) -> dict[str, NDArray[Any]]:
+    def _names(self, fitted: FittedTransforms) -> dict[str, Array]:
         """Return the names of the stored features as arrays; empty if the source has none."""
         if self.like is not None or not self.plan.feature_names:
             return {}
@@ -390,9 +347,14 @@ class IngestRun:
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
-        notices = [*self.plan.notices, *code_notices(survey), *schema.notices, *filter(None, [missing])]
-        notices += joined_labels(meta, self.plan.read) if self.like is None else ()
-        notices += lost_labels(meta) if self.options.split and self.like is None else ()
+        notices = [
+            *self.plan.notices,
+            *dataset_facts.code_notices(survey),
+            *schema.notices,
+            *filter(None, [missing]),
+        ]
+        notices += dataset_facts.joined_labels(meta, self.plan.read) if self.like is None else ()
+        notices += dataset_facts.lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)
         if self.like is None and has_step(self.transforms, "standardize") and not centred:
             notices.append("standardize divides sparse rows by the deviations, without centring them")

@@ -1,6 +1,5 @@
 """Stage 2 of an ingest: classes, width and base, which need all of the input."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
@@ -15,13 +14,7 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date
 from distls.workers.ingestion.formats.table_columns import text_ranges
 from distls.workers.ingestion.parsing.rounding_kernels import EqualValues, merge_rounded
-from distls.workers.ingestion.records.labels import (
-    alike,
-    check_one_name,
-    class_values,
-    label_value,
-    number_label,
-)
+from distls.workers.ingestion.records import labels
 from distls.workers.ingestion.transforms import source_width
 
 _MISSED = 5.0  # values that must be expected to be missing before their presence says anything
@@ -36,16 +29,11 @@ class Survey:
         self.summaries = summaries
         self.chunks: list[dict[str, Any]] = [chunk for summary in summaries for chunk in summary["chunks"]]
         self._owners = [item for item, summary in enumerate(summaries) for _ in summary["chunks"]]
-        self._first_lines = self._count_lines()
-
-    def _count_lines(self) -> list[int]:
-        """Return the number of lines of its file before each item."""
-        first, lines = [], 0
-        for item, summary in zip(self.plan.items, self.summaries, strict=True):
+        self._first_lines, lines = list[int](), 0  # of its file before each item
+        for item, summary in zip(plan.items, summaries, strict=True):
             lines = 0 if item.start == 0 else lines  # a new file
-            first.append(lines)
+            self._first_lines.append(lines)
             lines += summary["lines"]
-        return first
 
     @property
     def n_rows(self) -> int:
@@ -74,12 +62,12 @@ class Survey:
         words: dict[float, str] = {}
         for chunk in self.chunks:
             for value, word in chunk["words"]:
-                check_one_name(words.setdefault(value, word), word)
+                labels.check_one_name(words.setdefault(value, word), word)
         # a number must not have the value of a word's hash either
         for chunk in self.chunks if words else ():
             own = dict(chunk["words"])
             for value in words.keys() & set(chunk["labels"][0]):
-                check_one_name(words[value], own.get(value, str(number_label(value))))
+                labels.check_one_name(words[value], own.get(value, str(labels.number_label(value))))
         return words
 
     def first(self, fact: str) -> tuple[Any, str] | None:
@@ -105,12 +93,8 @@ class Survey:
 
     def skipped(self) -> tuple[int, list[str]]:
         """Return the number of refused lines, and the first few with their reasons."""
-        lines = (
-            f"{self.where(n, line)}: {reason}"
-            for n, summary in enumerate(self.summaries)
-            for line, reason in summary["skipped_first"]
-        )
-        return sum(summary["skipped"] for summary in self.summaries), list(itertools.islice(lines, 10))
+        first = [(n, *refused) for n, own in enumerate(self.summaries) for refused in own["skipped_first"]]
+        return self.total("skipped"), [f"{self.where(n, line)}: {why}" for n, line, why in first[:10]]
 
 
 @dataclass(frozen=True)
@@ -151,9 +135,8 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     if target == "class" and like is None and options.target == "auto":
         notices += _many_classes(survey, classes)
     if target == "class" and len(classes) == 1 and like is None:
-        raise BadInputError(
-            f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
-        )
+        remedy = "two classes are needed at least"
+        raise BadInputError(f"{_sources(survey)}: every label is {classes[0]}; {remedy}")
     for what, name in (("qid", "qids"), ("tag", "tags"), ("base", "bases")):
         # tags are kept where they are the ids of rows
         if (rows := survey.total(name)) and survey.plan.read.id_column != what:
@@ -214,9 +197,8 @@ def _zero_based(survey: Survey, like: Like | None) -> bool | None:
         return known if known is not None else smallest == 0
     wanted = survey.plan.zero_based == "yes"
     if like is not None and known is not None and known != wanted:
-        raise MismatchError(
-            f"the features of {like.path} count from {1 - known}, zero_based says from {1 - wanted}"
-        )
+        rest = f"zero_based says from {1 - wanted}"
+        raise MismatchError(f"the features of {like.path} count from {1 - known}, {rest}")
     return wanted
 
 
@@ -237,10 +219,8 @@ def _target(survey: Survey, options: IngestOptions, like: Like | None, notices: 
     else:
         target = "continuous" if fraction is not None or several else "class"
         if fraction is not None:
-            notices.append(
-                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: "
-                "labels are a continuous target (regression)"
-            )
+            why = "labels are a continuous target (regression)"
+            notices.append(f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: {why}")
     if target == "class" and several:
         raise ParameterError("target=class takes one label a row; there are several columns of labels")
     _check_words(target, options, fraction, word)
@@ -259,10 +239,8 @@ def _check_words(
     if target == "continuous":
         raise BadInputError(f'{word[1]}: label "{word[0]}" is not a number, as a continuous target must be')
     if fraction is not None and options.target == "auto":
-        raise BadInputError(
-            f'{word[1]}: label "{word[0]}" is a word, label {fraction[0]:g} ({fraction[1]}) a fraction; '
-            "target=class makes classes of both"
-        )
+        rest = f"label {fraction[0]:g} ({fraction[1]}) a fraction; target=class makes classes of both"
+        raise BadInputError(f'{word[1]}: label "{word[0]}" is a word, {rest}')
 
 
 def _like_target(target: TargetKind, like: Like | None) -> TargetKind:
@@ -275,7 +253,7 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     if target not in ("class", "multilabel"):
         return ()
     words = survey.label_words()
-    own = {label_value(label): label for label in survey.plan.labels}
+    own = {labels.label_value(label): label for label in survey.plan.labels}
     words |= {value: label for value, label in own.items() if isinstance(label, str) and str(value) != label}
     seen = sorted({*own, *(value for chunk in survey.chunks for value in chunk["labels"][0])})
     if like is None or like.meta.target == "none":
@@ -283,27 +261,22 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
         # formats whose values stand for none at the word of an option
         alone = word is not None and len(words) == 1 < len(seen) - 1 and not word[0].lstrip("+-").isdecimal()
         if word is not None and alone and hasattr(survey.plan.read, "dialect"):
-            notices.append(
-                f'labels are numbers but for "{word[0]}" ({word[1]}), so that all are words; '
-                f'--na-values "{word[0]}" if it stands for no label'
-            )
+            rest = f'so that all are words; --na-values "{word[0]}" if it stands for no label'
+            notices.append(f'labels are numbers but for "{word[0]}" ({word[1]}), {rest}')
         named = _named(seen, words)
-        if pair := alike(named):
-            notices.append(
-                f"labels that differ in case, blanks or the form of Unicode only are different classes: {pair}"
-            )
+        if pair := labels.alike(named):
+            rest = f"blanks or the form of Unicode only are different classes: {pair}"
+            notices.append(f"labels that differ in case, {rest}")
         for what, looks in (("numbers with marks", MARKED.fullmatch), ("dates", is_date)):
             if 2 * len(found := [word for word in words.values() if looks(word)]) > len(named):
-                notices.append(
-                    f'labels look like {what}, such as "{min(found)}", and are classes: write them as plain numbers '
-                    "if they are a quantity (regression)"
-                )
+                why = "write them as plain numbers if they are a quantity (regression)"
+                notices.append(f'labels look like {what}, such as "{min(found)}", and are classes: {why}')
         return named
     # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
-    spelled = {*class_values(known).ravel().tolist()}
+    spelled = {*labels.class_values(known).ravel().tolist()}
     # beside further classes truths are words, of one spelling
-    values = spelled if spelled.issuperset(seen) else {*map(label_value, known)}
+    values = spelled if spelled.issuperset(seen) else {*map(labels.label_value, known)}
     unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))
     _check_same_kind(survey, like, seen, unseen)
     if unseen:
@@ -314,7 +287,7 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
 
 def _named(values: list[float], words: dict[float, str], as_words: bool = False) -> tuple[Label, ...]:
     """Return the labels of these increasing values, sorted: all numbers, or all words if one is a word."""
-    numbers = (number_label(value) for value in values)
+    numbers = (labels.number_label(value) for value in values)
     if not words and not as_words:
         return tuple(numbers)
     return tuple(sorted(words.get(value) or str(n) for value, n in zip(values, numbers, strict=True)))
@@ -331,13 +304,11 @@ def _check_same_kind(survey: Survey, like: Like, seen: list[float], unseen: tupl
     known = like.meta.classes
     word = survey.first("first_word")
     if word is not None and not _has_words(known):
-        raise MismatchError(
-            f'{word[1]}: label "{word[0]}" is a word, but the classes of {like.path} are numbers'
-        )
+        why = f'label "{word[0]}" is a word, but the classes of {like.path} are numbers'
+        raise MismatchError(f"{word[1]}: {why}")
     if word is None and _has_words(known) and len(unseen) == len(seen):
-        raise MismatchError(
-            f'the classes of {like.path} are words, like "{known[0]}", but these data have numbers, like {unseen[0]}'
-        )
+        rest = f"but these data have numbers, like {unseen[0]}"
+        raise MismatchError(f'the classes of {like.path} are words, like "{known[0]}", {rest}')
 
 
 def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int) -> tuple[int, bool]:
@@ -377,7 +348,6 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
 
 
 def _check_log1p(survey: Survey, steps: Sequence[dict[str, Any]]) -> None:
-    """Refuse values outside the domain of log1p."""
     # here the line is still known; after steps other than scale, the check is left to their application
     divisor = 1.0
     for step in steps:

@@ -10,15 +10,9 @@ from msgspec import structs
 from distls.ingestion.formats.column_kinds import first_of, id_notice, ordered
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats import table_columns
 from distls.workers.ingestion.formats.mixed_columns import MARKED, is_date, listed_text
-from distls.workers.ingestion.formats.table_columns import (
-    Feature,
-    TableOptions,
-    are_documents,
-    is_number,
-    text_ranges,
-    whole_twins,
-)
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, is_number
 from distls.workers.ingestion.records.labels import alike
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
@@ -58,7 +52,7 @@ def surveyed_options(
 
 def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[Feature, ...]:
     """Give sparse rows the rest of the requested width."""
-    if n_features is None or text_ranges(features):
+    if n_features is None or table_columns.text_ranges(features):
         return features
     found = sum(feature.size for feature in features)
     if found > n_features:
@@ -84,9 +78,7 @@ class _Survey:
     repeated: set[int] = field(default_factory=set)  # columns of which an item has a value twice
     codes: set[int] = field(default_factory=set)  # columns with numbers that begin with zeros
     ids: dict[str, tuple[str, ...]] = field(default_factory=dict)  # columns that turned out to be ids
-    texts: dict[str, str] = field(
-        default_factory=dict
-    )  # columns that turned out to be documents -> one of them
+    texts: dict[str, str] = field(default_factory=dict)  # columns that are documents -> one of them
     hashed: list[str] = field(default_factory=list)  # columns with too many values for a feature each
 
     def __post_init__(self) -> None:
@@ -96,9 +88,7 @@ class _Survey:
         """Survey all columns, and again those that turn out to be categories."""
         features = [(self.place[f.name], f) for f in self.read.features]
         limits = {c: self._limit(f.name) for c, f in features if f.categories is not None}
-        numbers = [
-            c for c, f in features if f.categories is None and (not self.typed or f.name in self.empty)
-        ]
+        numbers = [c for c, f in features if f.categories is None and not self._is_typed(f.name)]
         label = [self.place[self.read.label]] if len(self.read.labels) == 1 and not self.typed else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
         # words after many numbers: the values before them were not collected; those of dates are not asked for
@@ -121,9 +111,8 @@ class _Survey:
         places = [place for place, _ in again]
         # a single value, or one of the first row, may be that of a category, but not behind another file's mark
         if twice := next((p for p, text in again if places.count(p) > 1 or text[:1] == "\ufeff"), None):
-            raise BadInputError(
-                f"{self.where(self.lines, *twice)}: the line has the names of columns once more; remove it"
-            )
+            why = "the line has the names of columns once more; remove it"
+            raise BadInputError(f"{self.where(self.lines, *twice)}: {why}")
 
     def _limit(self, name: str) -> int:
         """Return the most values of a column that are collected; all guessed columns together have a bound."""
@@ -171,9 +160,8 @@ class _Survey:
         # and the words are mistakes that have to be found
         if guess.categories is None or self._are_numbers(values):
             raise BadInputError(self._too_many(guess.name))
-        if values is not None and sum(len(value.split()) for value in values) >= _DOCUMENT_WORDS * len(
-            values
-        ):
+        n_words = sum(len(value.split()) for value in values or ())
+        if values is not None and n_words >= _DOCUMENT_WORDS * len(values):
             self.texts[guess.name] = min(values - {""})
             return Feature(guess.name, width=2 * MOST_DECLARED, kind="text")
         if column not in self.repeated:
@@ -191,24 +179,19 @@ class _Survey:
             self.hashed.append(guess.name)
             return Feature(guess.name, width=MOST_DECLARED, kind="hash")
         may_be_id = not guess.kind and guess.name not in self.declared and len(values) >= _FEW_IDS
-        may_be_id = may_be_id and not are_documents(values)
+        may_be_id = may_be_id and not table_columns.are_documents(values)
         if may_be_id and self.place[guess.name] not in self.repeated:
             self.ids[guess.name] = tuple(sorted(values))
             return None
         # missing values were collected as empty texts
         impute, own = guess.impute, {*values}
         # 1 and 1.0 are one category
-        own -= {
-            twin
-            for twin in own
-            if twin.endswith(".0") and twin.removesuffix(".0") in own & {*whole_twins((twin,))}
-        }
+        whole = ((text, text.removesuffix(".0")) for text in own if text.endswith(".0"))
+        own -= {twin for twin, text in whole if text in own & {*table_columns.whole_twins((twin,))}}
         if not impute or impute.startswith("constant:"):
             own -= {""} if self.read.gaps else set()
             own |= {impute.removeprefix("constant:")} if impute else set()
-        strategy = structs.replace(
-            guess, impute=impute or ("category" if "" in own and self.read.gaps else "")
-        )
+        strategy = structs.replace(guess, impute=impute or "category" * ("" in own and self.read.gaps))
         return structs.replace(strategy, categories=tuple(sorted(own)))
 
     def _are_numbers(self, values: set[str] | None) -> bool:
@@ -216,8 +199,7 @@ class _Survey:
         return values is not None and 2 * sum(map(is_number, values)) > len(values)
 
     def _is_category(self, guess: Feature) -> bool:
-        known = self.typed and guess.categories is not None
-        known |= guess.name in self.declared
+        known = guess.name in self.declared or (self.typed and guess.categories is not None)
         # words among numbers that somebody declared are refused with their rows
         return known or (guess.name in self.read.guessed and self.place[guess.name] in self.words)
 
@@ -225,8 +207,8 @@ class _Survey:
         return self.typed and name not in self.empty
 
     def _first_word(self, name: str) -> tuple[str, str]:
-        item, line, text = self.words[self.place[name]]
-        return text, self.where(self.lines, item, line)
+        *place, text = self.words[self.place[name]]
+        return text, self.where(self.lines, *place)
 
     def _too_many(self, name: str) -> str:
         if name in self.declared:
@@ -243,14 +225,10 @@ class _Survey:
             return f'column "{name}" has more than {MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
         if is_date(text):
-            return (
-                f'{where}: column "{name}": "{text}" is a date, and the column has many: --kind "{name}=date" reads '
-                f'them, --ignore-columns "{name}" leaves it out'
-            )
-        return (
-            f'{where}: column "{name}": "{text}": not a number, and the column has more than {MOST_GUESSED} values: '
-            f"correct it; {remedies}"
-        )
+            why = f'--kind "{name}=date" reads them, --ignore-columns "{name}" leaves it out'
+            return f'{where}: column "{name}": "{text}" is a date, and the column has many: {why}'
+        why = f"not a number, and the column has more than {MOST_GUESSED} values: correct it; {remedies}"
+        return f'{where}: column "{name}": "{text}": {why}'
 
     def id_notices(self) -> list[str]:
         """Name the ids, in one notice with what else they look like."""
@@ -282,12 +260,10 @@ class _Survey:
             f"are hashed into {2 * MOST_DECLARED:,} features; --kind NAME=KIND says otherwise"
             for name, text in self.texts.items()
         ]
-        others += [
-            f'column "{name}" has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features; '
-            f'--kind "{name}=ignore" leaves it out'
-            for name in self.hashed
+        many = f"has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features"
+        return others + [
+            f'column "{name}" {many}; --kind "{name}=ignore" leaves it out' for name in self.hashed
         ]
-        return others
 
     def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
         """Name the columns that became categories, and why if that may surprise."""
@@ -297,12 +273,8 @@ class _Survey:
             return tuple(others)
         notices = [*others, _sizes(categories)]
         pairs = ((feature.name, alike(feature.categories or ())) for feature in categories)
-        notices += [
-            f'column "{name}": values that differ in case, blanks or the form of Unicode only are different '
-            f"categories: {pair}"
-            for name, pair in pairs
-            if pair
-        ]
+        differ = "values that differ in case, blanks or the form of Unicode only are different categories"
+        notices += [f'column "{name}": {differ}: {pair}' for name, pair in pairs if pair]
         for feature in (f for f in categories if f.name not in self.declared):
             notices += _doubts(feature)
             whole = not feature.kind and all(map(is_number, feature.categories or ()))
@@ -335,13 +307,11 @@ def _doubts(feature: Feature) -> list[str]:
     name, values, found = feature.name, feature.categories or (), []
     dates = [value for value in values if is_date(value)]
     if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
-        found.append(
-            f'column "{name}" has dates, such as {dates[0]}, which are read as words: --kind "{name}=date"'
-        )
-    if feature.size >= _SHOWN and are_documents(values):
-        found.append(
-            f'the values of column "{name}" look like documents, whose words --kind "{name}=text" would read'
-        )
+        why = f'--kind "{name}=date"'
+        found.append(f'column "{name}" has dates, such as {dates[0]}, which are read as words: {why}')
+    if feature.size >= _SHOWN and table_columns.are_documents(values):
+        rest = f'whose words --kind "{name}=text" would read'
+        found.append(f'the values of column "{name}" look like documents, {rest}')
     marked = [value for value in values if MARKED.fullmatch(value)]
     if 2 * len(marked) > feature.size:
         found.append(
@@ -349,13 +319,8 @@ def _doubts(feature: Feature) -> list[str]:
             "reads those with a decimal comma; write others without marks of thousands, percent or currency"
         )
     units = [unit for value in values if (unit := _UNIT.fullmatch(value))]
-    if (
-        len(units) > 2
-        and 2 * len(units) > feature.size
-        and len({unit[unit.lastindex or 0] for unit in units}) == 1
-    ):
-        found.append(
-            f'the values of column "{name}" look like numbers with a unit, such as "{units[0][0]}": '
-            "they are words; write them without the unit"
-        )
+    many = len(units) > 2 and 2 * len(units) > feature.size
+    if many and len({unit[unit.lastindex or 0] for unit in units}) == 1:
+        rest = f'such as "{units[0][0]}": they are words; write them without the unit'
+        found.append(f'the values of column "{name}" look like numbers with a unit, {rest}')
     return found

@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.ingestion.imputation_fit import ImputeFit, impute_steps
 from distls.ingestion.request.like import Like, known_stand_ins
@@ -14,6 +13,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.schema import Schema, Survey
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion import transforms
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
 from distls.workers.ingestion.formats.table_columns import (
@@ -24,15 +24,7 @@ from distls.workers.ingestion.formats.table_columns import (
     first_columns,
     text_ranges,
 )
-from distls.workers.ingestion.transforms import (
-    AUTO,
-    FITTED,
-    centres,
-    has_step,
-    idf_weights,
-    parse_transforms,
-    stored_width,
-)
+from distls.workers.ingestion.parsing.array_types import Array, Ints
 
 Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
@@ -51,27 +43,26 @@ class FittedTransforms:
     """Transforms, ready to be applied."""
 
     steps: Steps  # min_count has the numbers of columns before and after
-    features: dict[str, NDArray[Any]]  # of the dataset; the fitted arrays are in the staging area too
+    features: dict[str, Array]  # of the dataset; the fitted arrays are in the staging area too
     share: float = 1.0  # fraction of the source's values that min_count leaves
     notice: str = ""  # of missing values
     stand_ins: Mapping[str, Sequence[float]] = field(default_factory=dict)  # as `Imputed` has them
-    fill: NDArray[Any] | None = None  # what those of `like` stand for
+    fill: Array | None = None  # what those of `like` stand for
 
     @property
     def names(self) -> tuple[str, ...]:
         """Arrays needed by the workers."""
         own = () if self.fill is None else ("stand_ins",)
-        return (*(name for name in FITTED if name in self.features), *own)
+        return (*(name for name in transforms.FITTED if name in self.features), *own)
 
 
 def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
     """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
     fitted = FittedTransforms(tuple(like.meta.transforms), like.features(), fill=known_stand_ins(like))
     # subtracting a mean would make sparse rows dense
-    if "mean" in fitted.features and not spec.layout.dense and not centres(fitted.steps):
-        raise MismatchError(
-            f"{like.path} has dense rows, centred by standardize; sparse rows cannot be centred"
-        )
+    if "mean" in fitted.features and not spec.layout.dense and not transforms.centres(fitted.steps):
+        remedy = "sparse rows cannot be centred"
+        raise MismatchError(f"{like.path} has dense rows, centred by standardize; {remedy}")
     return _stored(spec, fitted)
 
 
@@ -80,9 +71,9 @@ def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> Fitte
     fitted = FittedTransforms(spec.transforms, {})
     if spec.transforms and spec.transforms[0]["name"] == "impute":
         fitted = _with_imputation(spec, training, mapped)
-    if has_step(spec.transforms, "idf", "min_count"):
+    if transforms.has_step(spec.transforms, "idf", "min_count"):
         fitted = _with_counts(spec, fitted, training, mapped)
-    if has_step(spec.transforms, "standardize"):
+    if transforms.has_step(spec.transforms, "standardize"):
         fitted = _with_moments(spec, fitted, training, mapped)
     return fitted
 
@@ -119,7 +110,7 @@ def _with_counts(
         steps = (own, *(_renumbered(step, kept) for step in steps[1:]))
         features["kept"], counts = kept, counts[kept]
     for step in (step for step in steps if step["name"] == "idf"):
-        features["idf"] = idf_weights(counts, n_rows)
+        features["idf"] = transforms.idf_weights(counts, n_rows)
         if "ranges" in step:  # other columns stay
             inside = np.zeros(len(counts), dtype=bool)
             for start, stop in step["ranges"]:
@@ -128,7 +119,7 @@ def _with_counts(
     return _stored(spec, replace(fitted, steps=(*first, *steps), features=features, share=share))
 
 
-def _renumbered(step: dict[str, Any], kept: NDArray[np.int64]) -> dict[str, Any]:
+def _renumbered(step: dict[str, Any], kept: Ints) -> dict[str, Any]:
     """Return a step of some columns with their numbers among those that are kept."""
     # kept columns are in their order, so that a range stays one
     own = dict(step)
@@ -139,20 +130,19 @@ def _renumbered(step: dict[str, Any], kept: NDArray[np.int64]) -> dict[str, Any]
     return own
 
 
-def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[np.int64]:
+def _kept(least: int, counts: Ints, spec: AssemblySpec) -> Ints:
     kept = np.flatnonzero(counts >= least).astype(np.int64)
     if not len(kept):
-        raise BadInputError(
-            f"{spec.roots[0]}: no feature has a value in {least} rows, {counts.max()} at most; lower min_count"
-        )
+        why = f"no feature has a value in {least} rows, {counts.max()} at most; lower min_count"
+        raise BadInputError(f"{spec.roots[0]}: {why}")
     return kept
 
 
-def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArray[np.int64], int]:
+def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[Ints, int]:
     """Return the non-zeros of each column and the number of rows, from an earlier attempt if there was one."""
     if not spec.staging.has_array("counts"):
         # the last entry is the number of rows
-        counts = np.zeros(stored_width(spec.transforms, spec.n_columns) + 1, dtype=np.int64)
+        counts = np.zeros(transforms.stored_width(spec.transforms, spec.n_columns) + 1, dtype=np.int64)
         for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):
             counts[:-1] += group_counts
             counts[-1] += group_rows
@@ -176,7 +166,7 @@ def _with_moments(
             mean[start:stop], std[start:stop] = 0.0, 1.0
         spec.staging.write_array("mean", mean)
         spec.staging.write_array("std", std)
-    names = ("mean", "std") if spec.layout.dense or centres(fitted.steps) else ("std",)
+    names = ("mean", "std") if spec.layout.dense or transforms.centres(fitted.steps) else ("std",)
     own = {name: np.array(spec.staging.read_array(name)) for name in names}
     # what is fitted says it
     steps = tuple({name: value for name, value in step.items() if name != "except"} for step in fitted.steps)
@@ -200,11 +190,11 @@ def completed_transforms(
 
     The schema has a notice of what was chosen.
     """
-    if has_step(options.transform, AUTO):
+    if transforms.has_step(options.transform, transforms.AUTO):
         names, why = _suitable(survey, schema)
-        kept = tuple(step for step in options.transform if step["name"] != AUTO)
+        kept = tuple(step for step in options.transform if step["name"] != transforms.AUTO)
         notice = f"transform auto: {names or 'none'}, for {why}"
-        steps = _of_columns(parse_transforms(names), survey.plan)
+        steps = _of_columns(transforms.parse_transforms(names), survey.plan)
         if not kept and is_mixed(survey.plan) and text_ranges(_features(survey.plan)):
             kept = ({"name": "min_count", "count": 1},)  # most hashes are those of no word
         options = replace(options, transform=(*kept, *steps))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.facts import warn_caller
+from distls.ingestion.formats.column_kinds import later_notices
 from distls.ingestion.formats.documents import known_hashing
-from distls.ingestion.formats.first_values import later_notices
 from distls.ingestion.formats.parquet import check_like_kinds
 from distls.ingestion.formats.tables import is_table, like_columns, listed
 from distls.ingestion.imputation_fit import stand_in_notice

@@ -37,10 +37,8 @@ class _Job:
 def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
     start = index * job.partition_rows
     x, y = generate_rows(job.kind, job.seed, job.part, start, min(start + job.partition_rows, job.n_rows))
-    kind = KINDS[job.kind]
-    return write_partition(
-        place_of(job.root), index, Partition(x, y), kind.n_features, kind.n_classes, job.codecs
-    )
+    shape = KINDS[job.kind].n_features, KINDS[job.kind].n_classes
+    return write_partition(place_of(job.root), index, Partition(x, y), *shape, job.codecs)
 
 
 def _partition_rows(kind: Kind, partition_bytes: int) -> int:

@@ -30,14 +30,12 @@ def export_text(
     meta = data.meta
     codes = [label for label in meta.classes if isinstance(label, int) and label >= 0]
     if meta.layout != "csr" or meta.target != "class" or len(codes) != len(meta.classes):
-        raise MismatchError(
-            f"{data.path}: only sparse data with classes that are whole numbers can be written as text"
-        )
+        why = "only sparse data with classes that are whole numbers can be written as text"
+        raise MismatchError(f"{data.path}: {why}")
     # Vowpal Wabbit numbers classes from 1
-    labels = codes if style == "svmlight" else range(1, len(codes) + 1)
-    task = ExportTask(
-        DatasetRef.of(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
-    )
+    one_based = style == "svmlight"
+    labels = codes if one_based else range(1, len(codes) + 1)
+    task = ExportTask(DatasetRef.of(data), tuple(labels), int(one_based), b"" if one_based else b" |")
     texts = (executor or SerialExecutor()).map(task, range(len(data)))
     size, target = 0, place_of(out)
     with (

@@ -21,7 +21,7 @@ from distls.execution.serial import SerialExecutor
 from distls.facts import Shown
 from distls.ingestion.adhoc_dataset import Notify, in_memory, pass_on
 from distls.ingestion.ingest import ingest
-from distls.ingestion.label_column import found_label_column
+from distls.ingestion.plan import found_label_column
 from distls.ingestion.request.source_start import absent
 from distls.ingestion.schema import MANY_CLASSES
 from distls.long_calls import long_call, watchers

@@ -16,7 +16,7 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, MismatchError
 from distls.storage.sources.anndata_store import check_links, is_store, open_anndata
 from distls.workers.ingestion.formats.anndata import ANNDATA_READER, AnnDataItem
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
 
@@ -44,7 +44,7 @@ class AnnDataFormat(Format[AnnDataOptions]):
         return is_store(path)
 
     def plan(
-        self, files: Sequence[SourceFile], read: AnnDataOptions, options: IngestOptions, like: Like | None
+        self, files: Files, read: AnnDataOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Open the stores, find their columns, and cut them into ranges of rows."""
         heads = [_head(file, read, options.unlabelled, like) for file in files]
@@ -80,7 +80,6 @@ class _Head:
 
 
 def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like | None) -> _Head:
-    """Open a store and find its columns."""
     check_links(file.path)
     with open_anndata(file.path) as store:
         columns = store.columns()
@@ -92,8 +91,7 @@ def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like |
         return _Head(header, label, weight, store.feature_names(), store.row_bytes, store.chunk_rows)
 
 
-def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int) -> tuple[AnnDataItem, ...]:
-    """Cut stores into ranges of about `range_bytes`."""
+def _items(files: Files, heads: Sequence[_Head], range_bytes: int) -> tuple[AnnDataItem, ...]:
     items: list[AnnDataItem] = []
     for file, head in zip(files, heads, strict=True):
         n_rows = head.header.n_rows
@@ -104,7 +102,7 @@ def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int
     return tuple(items)
 
 
-def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like: Like | None) -> None:
+def _check_same_names(files: Files, heads: Sequence[_Head], like: Like | None) -> None:
     """Refuse stores whose features are not those of the first, or of `like`."""
     for file, head in zip(files[1:], heads[1:], strict=True):
         if head.header.sparse != heads[0].header.sparse:

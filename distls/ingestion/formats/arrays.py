@@ -1,5 +1,6 @@
 """Formats of array files, npy, npz and idx: shapes, label files, ranges of rows."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import source_file
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile
 from distls.workers.ingestion.public_sets.cifar import CIFAR_READER, cifar_header, labels_of_picture
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
@@ -49,9 +50,7 @@ class _ArrayFormat(Format[ArrayOptions]):
     def _header(self, file: SourceFile) -> ArrayHeader:
         return read_header(file, self.name)
 
-    def plan(
-        self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: ArrayOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Read the shapes, find the labels, and cut the files into ranges of rows."""
         for file in files:
             if file.compression != "none" and not self.packed:
@@ -62,9 +61,8 @@ class _ArrayFormat(Format[ArrayOptions]):
         labelled = labels is not None or (headers[0].labelled and not options.unlabelled)
         if not labelled and not options.unlabelled:
             named = ", which an array y or labels would hold" if self.name == "npz" else ""
-            raise BadInputError(
-                f"{files[0].path}: no labels{named}; give their file with --labels, or ingest --unlabelled"
-            )
+            remedy = "give their file with --labels, or ingest --unlabelled"
+            raise BadInputError(f"{files[0].path}: no labels{named}; {remedy}")
         items = tuple(_items(files, headers, self.name, labels))
         itemsize = 8 if options.float64 else 4
         return SourcePlan(
@@ -106,13 +104,7 @@ class IdxFormat(_ArrayFormat):
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether it starts with two zeros, a type and a number of axes."""
-        content = start.content
-        return (
-            content[:2] == b"\0\0"
-            and len(content) > 3
-            and content[2] in range(8, 15)
-            and 1 <= content[3] <= 4
-        )
+        return re.match(rb"\0\0[\x08-\x0e][\x01-\x04]", start.content) is not None
 
 
 class CifarFormat(_ArrayFormat):
@@ -131,7 +123,7 @@ class CifarFormat(_ArrayFormat):
         return start.name.endswith(".bin") and labels_of_picture(start.content) > 0
 
 
-def _check_same_width(files: Sequence[SourceFile], headers: Sequence[ArrayHeader]) -> None:
+def _check_same_width(files: Files, headers: Sequence[ArrayHeader]) -> None:
     for file, header in zip(files[1:], headers[1:], strict=True):
         if (header.n_features, header.sparse) != (headers[0].n_features, headers[0].sparse):
             raise BadInputError(
@@ -149,7 +141,7 @@ def _label_file(path: str | Path, n_rows: int) -> SourceFile:
 
 
 def _items(
-    files: Sequence[SourceFile], headers: Sequence[ArrayHeader], kind: str, labels: SourceFile | None
+    files: Files, headers: Sequence[ArrayHeader], kind: str, labels: SourceFile | None
 ) -> Iterator[ArrayItem]:
     number = first_row = 0
     for file, header in zip(files, headers, strict=True):

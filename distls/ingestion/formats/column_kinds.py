@@ -12,29 +12,9 @@ from msgspec import structs
 from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.formats.mixed_columns import (
-    HEXADECIMAL,
-    MARKED,
-    date_parts,
-    date_style,
-    date_width,
-    is_rounded,
-    listed_text,
-    marks_of,
-    recorded_style,
-    undecided_date,
-    unmarked,
-    utc_offsets,
-)
-from distls.workers.ingestion.formats.table_columns import (
-    MISSING,
-    Dialect,
-    Feature,
-    Words,
-    are_documents,
-    in_decimals,
-    is_number,
-)
+from distls.workers.ingestion.formats import mixed_columns as mixed
+from distls.workers.ingestion.formats import table_columns
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, Words, is_number
 from distls.workers.ingestion.transforms import AUTO, has_step
 
 HASHED = 2**17  # features of hashed categories
@@ -88,33 +68,30 @@ class Samples:
             return ("set", "") if any(isinstance(v, str) for value in values for v in value) else ("", "")
         if not values:
             return self.typed.get(name, ("", ""))
-        if self._is_id(name, values):
+        # all values differ, and the name says that they are ids
+        if _ID_NAME.fullmatch(name) and _all_differ(values, _FEW):
             return "id", ""
         if not all(isinstance(value, str) for value in values):
             return "", ""
         # before numbers with marks: 1.5.2024 would be one
-        style = date_style(values)
+        style = mixed.date_style(values)
         # a number alone, such as 20240131, is a date where somebody says so
-        if all(date_parts(value, style) and not value.isdecimal() for value in values):
-            return "date", recorded_style(values)
+        if all(mixed.date_parts(value, style) and not value.isdecimal() for value in values):
+            return "date", mixed.recorded_style(values)
         for mark in ("", ","):
-            dialect = in_decimals(self.dialect, mark)
+            dialect = table_columns.in_decimals(self.dialect, mark)
             if all(_is_marked(value, dialect) for value in values) and any(map(dialect.is_word, values)):
                 return "marked", mark
-        lists = [found for value in values if (found := listed_text(value)) is not None]
+        lists = [found for value in values if (found := mixed.listed_text(value)) is not None]
         # one value between braces may be an id
         several = not values[0].startswith("{") or any(len(found) > 1 for found in lists)
         if len(lists) == len(values) and several and any(isinstance(v, str) for each in lists for v in each):
             return "set", ""
         # values of a category recur, however long they are
-        if 2 * len({*values}) > len(values) > 1 and are_documents(values):
+        if 2 * len({*values}) > len(values) > 1 and table_columns.are_documents(values):
             return "text", ""
         mark = next((mark for mark in _SET_MARKS if _is_joined(values, mark)), "")
         return ("set" if mark else ""), mark
-
-    def _is_id(self, name: str, values: Sequence[Any]) -> bool:
-        """Return whether all values differ, and the name says that they are ids."""
-        return _ID_NAME.fullmatch(name) is not None and _all_differ(values, _FEW)
 
     def may_be_id(self, name: str) -> bool:
         """Return whether all values are different whole numbers, which may be ids or a quantity."""
@@ -123,8 +100,8 @@ class Samples:
 
 
 def _is_marked(value: str, dialect: Dialect) -> bool:
-    plain = dialect.plain(unmarked(value, dialect))
-    return is_number(plain) and (MARKED.fullmatch(value) is not None or plain == value)
+    plain = dialect.plain(mixed.unmarked(value, dialect))
+    return is_number(plain) and (mixed.MARKED.fullmatch(value) is not None or plain == value)
 
 
 def _all_differ(values: Sequence[Any], least: int) -> bool:
@@ -144,9 +121,6 @@ def _is_joined(values: Sequence[str], mark: str) -> bool:
     return joined and short and 2 * len({*parts}) <= len(parts)
 
 
-# -- features --------------------------------------------------------------------------------------------
-
-
 @dataclass
 class FeatureMaker:
     """Makes the features of columns."""
@@ -156,9 +130,7 @@ class FeatureMaker:
     samples: Samples
     declared: Mapping[str, tuple[str, str]]
     found: dict[str, list[str]] = field(default_factory=dict)  # kind -> columns that nobody declared
-    noted: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # what is said of columns (see `_NOTED`) -> their names
+    noted: dict[str, list[str]] = field(default_factory=dict)  # what is said (see `_NOTED`) -> columns
     zones: dict[str, list[str]] = field(default_factory=dict)  # columns of local times of several zones
     # columns of dates -> one with its day and month in any order
     undecided: dict[str, str] = field(default_factory=dict)
@@ -169,10 +141,10 @@ class FeatureMaker:
         kind, style = self.declared.get(name, ("category" if name in self.read.categorical else "", ""))
         if not kind:
             kind, style = self.samples.kind(name)
-            if kind == "marked" and len(texts := marks_of(self.samples.present(name))) > 1:
+            if kind == "marked" and len(texts := mixed.marks_of(self.samples.present(name))) > 1:
                 self.several[name] = texts
             if kind:
-                coded = kind == "marked" and all(map(HEXADECIMAL.fullmatch, self.samples.present(name)))
+                coded = kind == "marked" and all(map(mixed.HEXADECIMAL.fullmatch, self.samples.present(name)))
                 what = "hexadecimal" if coded else style if style in _WHAT else kind
                 self.found.setdefault(what, []).append(name)
             else:
@@ -188,7 +160,7 @@ class FeatureMaker:
             yield "ids"
         elif is_category:
             texts = {value for value in self.samples.values.get(name, ()) if isinstance(value, str)}
-            if len({*MISSING} & {*self.samples.dialect.missing} & texts) > 1:
+            if len({*table_columns.MISSING} & {*self.samples.dialect.missing} & texts) > 1:
                 yield "missing"
         else:
             found = [*map(str, self.samples.present(name))]
@@ -208,66 +180,54 @@ class FeatureMaker:
         if kind == "date":
             texts = [str(value) for value in self.samples.present(name)]
             # decided once for all rows, and recorded: the rows of a day may not tell
-            style = style or recorded_style(texts)
-            if name not in self.declared and (text := undecided_date(texts)):
+            style = style or mixed.recorded_style(texts)
+            if name not in self.declared and (text := mixed.undecided_date(texts)):
                 self.undecided[name] = text
-            if len(offsets := utc_offsets(texts)) > 1:
+            if len(offsets := mixed.utc_offsets(texts)) > 1:
                 self.zones[name] = offsets
-            return Feature(name, width=date_width(texts, style), kind="date", style=style)
+            return Feature(name, width=mixed.date_width(texts, style), kind="date", style=style)
         if kind == "set":
             return Feature(name, (), kind="set", style=style or "|")
-        return (
-            Feature(name, width=HASHED, kind="hash")
-            if kind == "hash"
-            else Feature(name, kind="marked", style=style)
-        )
+        if kind == "hash":
+            return Feature(name, width=HASHED, kind="hash")
+        return Feature(name, kind="marked", style=style)
 
     def _words(self) -> Words:
-        given = {
-            name: value for name in Words.__struct_fields__ if (value := vars(self.read)[name]) is not None
-        }
+        given = {n: v for n in Words.__struct_fields__ if (v := vars(self.read)[n]) is not None}
         return Words(**given)
 
     def _other_readings(self) -> list[str]:
         """Name values that may be read otherwise."""
-        notices = []
-        for name, offsets in self.zones.items():
-            notices.append(
-                f'times in "{name}" are of several zones, {", ".join(offsets[:5])}{", ..." * (len(offsets) > 5)}, and '
-                "read as they are written: convert them to one where instants count"
-            )
+        one = "convert them to one where instants count"
+        notices = [
+            f'times in "{name}" are of several zones, {_some_of(offsets)}, and read as they are written: {one}'
+            for name, offsets in self.zones.items()
+        ]
         for name in self.found.get("date", ()):
             if text := next((t for t in map(str, self.samples.present(name)) if _LAST_YEAR.search(t)), ""):
-                notices.append(
-                    f'dates in "{name}" such as {text} may stand for no value: --na-values "{text}" reads them so'
-                )
+                why = f'such as {text} may stand for no value: --na-values "{text}" reads them so'
+                notices.append(f'dates in "{name}" {why}')
         for name, text in self.undecided.items():
-            first, other = ("day", "mdy") if date_style([text]) == "dmy" else ("month", "dmy")
+            first, other = ("day", "mdy") if mixed.date_style([text]) == "dmy" else ("month", "dmy")
             notices.append(
                 f'nothing in the first rows of "{name}" tells day and month apart: {text} is read with the {first} '
                 f'first; --kind "{name}=date:{other}" reads them the other way'
             )
-        for name, texts in self.several.items():
-            notices.append(
-                f'numbers in "{name}" have different marks, which are left out: {" and ".join(texts)} are read as '
-                "they are without"
-            )
-        return notices
+        left = "have different marks, which are left out"
+        return notices + [
+            f'numbers in "{name}" {left}: {" and ".join(texts)} are read as they are without'
+            for name, texts in self.several.items()
+        ]
 
     def notices(self) -> tuple[str, ...]:
         """Say which kinds were found, and how to overrule it."""
-        parts = [
-            f"{', '.join(map(_quoted, names))} {'is' if len(names) == 1 else 'are'} {_WHAT[kind]}"
-            for kind, names in self.found.items()
-            if kind in _WHAT
-        ]
-        notices = (
-            [f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"] if parts else []
-        )
+        found = ((names, _WHAT[kind]) for kind, names in self.found.items() if kind in _WHAT)
+        verb = ("is", "are")
+        parts = [f"{', '.join(map(_quoted, names))} {verb[len(names) > 1]} {what}" for names, what in found]
+        said = f"columns by their values: {'; '.join(parts)}; --kind NAME=KIND says otherwise"
+        notices = [said] * bool(parts)
         notices += [id_notice(name, "each of the first rows") for name in self.found.get("id", ())]
-        noted = {
-            what: said.format(_some(self.noted[what])) for what, said in _NOTED.items() if what in self.noted
-        }
+        noted = {w: said.format(_some(self.noted[w])) for w, said in _NOTED.items() if w in self.noted}
         last = noted.pop("ids", None)
         return (*notices, *noted.values(), *self._other_readings(), *filter(None, [last]))
 
@@ -275,15 +235,19 @@ class FeatureMaker:
 def _is_long(text: str) -> bool:
     # whole numbers are looked at in all rows; Python has no decimal numbers with exponents of any size
     is_long = len(text) > sys.float_info.dig and "." in text and is_number(text) and float(text) != 0.0
-    return is_long and is_rounded(Decimal(text))
+    return is_long and mixed.is_rounded(Decimal(text))
 
 
 def _is_day(text: str) -> bool:
-    return text[:2] in ("19", "20") and text.isdecimal() and date_parts(text, "") is not None
+    return text[:2] in ("19", "20") and text.isdecimal() and mixed.date_parts(text, "") is not None
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(_quoted, names[:5])) + (", ..." if len(names) > 5 else "")
+    return _some_of([*map(_quoted, names)])
+
+
+def _some_of(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:5]) + ", ..." * (len(texts) > 5)
 
 
 def _quoted(name: str) -> str:
@@ -302,10 +266,8 @@ def codes_notice(names: Sequence[str]) -> str:
 
 def id_notice(name: str, rows: str = "each row") -> str:
     """Return the notice that a column is an id."""
-    return (
-        f'column "{name}" has another value in {rows} and is taken for an id, which is no feature; '
-        f'--kind "{name}=number" or "{name}=category" makes it one'
-    )
+    rest = f'which is no feature; --kind "{name}=number" or "{name}=category" makes it one'
+    return f'column "{name}" has another value in {rows} and is taken for an id, {rest}'
 
 
 def ordered(features: Iterable[Feature]) -> tuple[Feature, ...]:
@@ -328,37 +290,27 @@ def imputed(
     default = "median+indicator" if read.na is None and has_step(options.transform, AUTO) else ""
     for entry in read.impute:
         name, equals, strategy = entry.rpartition("=")
-        _check_strategy(strategy, entry)
+        base = strategy.removesuffix("+indicator")
+        if base not in _STRATEGIES and not base.startswith("constant:"):
+            how = f"{', '.join(_STRATEGIES)}, constant:VALUE, of numbers maybe with +indicator behind it"
+            raise ParameterError(f"impute is one of {how}, or NAME= and one of them; not {entry!r}")
         if equals:
             by_column[find("impute", name)] = strategy
         else:
             default = strategy
     if read.impute and read.na is not None:
-        raise ParameterError(
-            "na and impute exclude each other: impute=constant:VALUE is a value with an indicator"
-        )
+        why = "impute=constant:VALUE is a value with an indicator"
+        raise ParameterError(f"na and impute exclude each other: {why}")
     unknown = by_column.keys() - {feature.name for feature in features}
     if unknown:
         raise ParameterError(f'impute: column "{min(unknown)}" is not a feature')
     return tuple(_imputed(f, by_column.get(f.name), default) for f in features)
 
 
-def _check_strategy(strategy: str, entry: str) -> None:
-    base = strategy.removesuffix("+indicator")
-    if base not in _STRATEGIES and not base.startswith("constant:"):
-        raise ParameterError(
-            f"impute is one of {', '.join(_STRATEGIES)}, constant:VALUE, of numbers maybe with +indicator behind it, "
-            f"or NAME= and one of them; not {entry!r}"
-        )
-
-
 def _imputed(feature: Feature, own: str | None, default: str) -> Feature:
     strategy = default if own is None else own
-    if (
-        strategy in ("", "refuse")
-        or feature.indices
-        or not (feature.is_dense or feature.categories is not None)
-    ):
+    fillable = feature.is_dense or feature.categories is not None
+    if strategy in ("", "refuse") or feature.indices or not fillable:
         return feature
     base = strategy.removesuffix("+indicator")
     if feature.is_dense:
@@ -374,3 +326,31 @@ def _imputed(feature: Feature, own: str | None, default: str) -> Feature:
         raise ParameterError(f'impute: column "{feature.name}" has categories; {base} is for numbers')
     # those that are missing are a category of their own, unless they become another one
     return structs.replace(feature, impute=base if base not in ("median", "mean") else "category")
+
+
+# -- what the first values show that is worth a word, at training and later -------------------------------
+
+
+def first_notices(read: TableOptions, samples: Samples) -> tuple[str, ...]:
+    """Name ids that occur more than once."""
+    found = samples.present(read.id_column) if read.id_column in samples.values else []
+    seen: set[str] = set()
+    again = next((text for text in map(str, found) if text in seen or seen.add(text)), None)  # type: ignore[func-returns-value]
+    if again is None:
+        return ()
+    return (
+        f'ids in "{read.id_column}" occur more than once in the first rows, such as {again}: predictions have the row '
+        "too, by which they are joined",
+    )
+
+
+def later_notices(features: Iterable[Feature], values: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """Name dates of which nothing tells day and month apart, where those of the training data began with the year."""
+    dates = ((f.name, values.get(f.name, ())) for f in features if f.kind == "date" and not f.style)
+    found = ((name, mixed.undecided_date([v for v in first if isinstance(v, str)])) for name, first in dates)
+    return tuple(
+        f'nothing in the first rows of "{name}" tells day and month apart, and the training data have no such dates: '
+        f"{text} is read with the day first; write the year first where that is wrong"
+        for name, text in found
+        if text
+    )

@@ -6,35 +6,18 @@ from functools import partial
 from typing import Any
 
 from distls.facts import counted
+from distls.ingestion.formats import tables
+from distls.ingestion.formats.column_kinds import first_notices, later_notices
 from distls.ingestion.formats.csv_header import Expected, Head, looks_like_table, read_heads
-from distls.ingestion.formats.first_values import first_notices, later_notices
-from distls.ingestion.formats.tables import (
-    TABLE_NO_SETS,
-    choose_columns,
-    declared_columns,
-    has_positions,
-    is_table,
-    known_labels,
-    like_columns,
-    listed,
-    text_facts,
-)
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import (
-    SeparatedText,
-    TableColumns,
-    label_names,
-    position_of,
-)
+from distls.ingestion.request.format_options import SeparatedText, TableColumns, label_names, position_of
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.table_columns import TableOptions, text_ranges
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
-
-_NAMES = (".csv", ".tsv")
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile
 
 
 @dataclass(frozen=True)
@@ -84,28 +67,26 @@ class CsvFormat(Format[CsvOptions]):
     name = "csv"
     options = CsvOptions
     rank = 3
-    no_sets = TABLE_NO_SETS
+    no_sets = tables.TABLE_NO_SETS
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether its name is that of a table, `like` is one, or its lines have equally many fields."""
-        if start.name.endswith(_NAMES) or (start.like is not None and is_table(start.like)):
+        if start.name.endswith((".csv", ".tsv")) or (start.like is not None and tables.is_table(start.like)):
             return True
         first = next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
         # lines with a bar are more likely Vowpal Wabbit's
         return b"|" not in first and looks_like_table(start.content)
 
-    def plan(
-        self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: CsvOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Inspect the start of each file and choose the columns."""
         reading, files, notices = _reading(files, read, options, like)
         if options.n_features is not None and not text_ranges(reading.features):
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
-        facts = partial(text_facts, files)
+        facts = partial(tables.text_facts, files)
         survey = None
         if like is None:
             own = replace(reading, source="csv" if reading.by_records else "")
-            survey = ColumnSurvey(own, declared_columns(reading, read), typed=False, facts=facts)
+            survey = ColumnSurvey(own, tables.declared_columns(reading, read), typed=False, facts=facts)
         plan = text_plan(self.name, CSV_READER, files, reading, survey=survey, notices=notices)
         return replace(plan, **facts(reading))
 
@@ -118,11 +99,11 @@ def with_line_breaks(plan: SourcePlan) -> SourcePlan | None:
     survey = plan.survey
     if survey is not None:
         survey = replace(survey, read=replace(read, source="csv"))
-    return replace(plan, survey=survey, **text_facts(plan.files, read))
+    return replace(plan, survey=survey, **tables.text_facts(plan.files, read))
 
 
 def _reading(
-    files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
+    files: Files, read: CsvOptions, options: IngestOptions, like: Like | None
 ) -> tuple[TableOptions, Sequence[SourceFile], tuple[str, ...]]:
     """Return the options of the reader, the files with their columns, and notices for the user."""
     path = files[0].path
@@ -133,12 +114,15 @@ def _reading(
     read, notices = _without_index(head, read, [feature["name"] for feature in features])
     if like is None:
         names = head.columns, head.words
-        reading, kinds = choose_columns(*names, path, read, options, head.samples, head.documents)
+        reading, kinds = tables.choose_columns(*names, path, read, options, head.samples, head.documents)
         reading = replace(reading, line_breaks=head.line_breaks)
         if broken := [name.replace("\n", " ") for name in head.columns if "\n" in name]:
-            doubt = (*doubt, f"names with line breaks, as a stray quote makes them too: {listed(broken)}")
+            doubt = (
+                *doubt,
+                f"names with line breaks, as a stray quote makes them too: {tables.listed(broken)}",
+            )
         return reading, files, (*notices, *doubt, *kinds, *first_notices(reading, head.samples))
-    reading = like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
+    reading = tables.like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format
     words = like.meta.target != "continuous"
     reading = replace(reading, label_words=words, line_breaks=head.line_breaks)
@@ -150,19 +134,16 @@ def _expected(read: CsvOptions, options: IngestOptions, like: Like | None) -> Ex
     """Return what options and data `like` say about a table before it is read."""
     expected = Expected.of(read, (*read.ignore_columns, *read.categorical), options.unlabelled, like)
     known = description_of(like)
-    if like is None or not is_table(like):
+    if like is None or not tables.is_table(like):
         return expected
-    columns, labels = known["columns"], known_labels(known)
-    headless = has_positions(like) and like.meta.source.get("format") == "csv"
+    columns, labels = known["columns"], tables.known_labels(known)
+    headless = tables.has_positions(like) and like.meta.source.get("format") == "csv"
     if headless and labels and not options.unlabelled and read.label_column is None:
         expected = replace(expected, label=columns.index(labels[0]))
     n_needed = len(known["features"]) + len(labels) * (not options.unlabelled)
-    return replace(
-        expected,
-        features=frozenset(() if headless else (feature["name"] for feature in known["features"])),
-        headless=headless,
-        widths=frozenset({len(columns), len(columns) - len(labels) * options.unlabelled, n_needed}),
-    )
+    widths = frozenset({len(columns), len(columns) - len(labels) * options.unlabelled, n_needed})
+    names = frozenset(() if headless else (feature["name"] for feature in known["features"]))
+    return replace(expected, features=names, headless=headless, widths=widths)
 
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
@@ -173,13 +154,11 @@ def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[
     empty = [name for name in unnamed if name in head.empty]
     notices = []
     if len(unnamed) > len(empty):
-        notices.append(
-            "the first column has no name and numbers or names the rows, as an index: it is left out"
-        )
+        rest = "as an index: it is left out"
+        notices.append(f"the first column has no name and numbers or names the rows, {rest}")
     if empty:
-        notices.append(
-            f"no name, and no value in the first rows: {counted(len(empty), 'column')} left out, {listed(empty)}"
-        )
+        why = f"{counted(len(empty), 'column')} left out, {tables.listed(empty)}"
+        notices.append(f"no name, and no value in the first rows: {why}")
     read = _counted_from_the_last(head.columns, frozenset(empty), read)
     return replace(read, ignore_columns=(*read.ignore_columns, *unnamed)), tuple(notices)
 

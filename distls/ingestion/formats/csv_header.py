@@ -18,17 +18,11 @@ from distls.ingestion.request.format_options import checked_separator, label_nam
 from distls.ingestion.request.like import Like, known_dialect, missing_values
 from distls.ingestion.request.source_start import first_lines, other_quotes
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats import table_columns
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.documents import check_names, joined_rows, with_whole_first
-from distls.workers.ingestion.formats.table_columns import (
-    MISSING,
-    MOST_COLUMNS,
-    Dialect,
-    are_documents,
-    check_count,
-    is_number,
-)
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.formats.table_columns import Dialect, is_number
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile
 from distls.workers.ingestion.records.messages import ENCODED
 
 _SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
@@ -51,7 +45,7 @@ class Expected:
     dialect: Dialect | None = None  # of the data that it is like
     headless: bool = False  # these have positions for names
     widths: frozenset[int] = frozenset()  # numbers of columns that it may have
-    missing: tuple[str, ...] = MISSING
+    missing: tuple[str, ...] = table_columns.MISSING
     separator: str | None = None  # which the file itself names
 
     @classmethod
@@ -102,7 +96,9 @@ class Head:
     @property
     def documents(self) -> str:
         """The first column that looks like documents, empty if none does."""
-        found = (n for n, v in self.samples.values.items() if len({*v}) > 1 and are_documents(v))
+        found = (
+            n for n, v in self.samples.values.items() if len({*v}) > 1 and table_columns.are_documents(v)
+        )
         return next(found, "")
 
     @property
@@ -196,15 +192,11 @@ def _with_whole_header(
     remedy = other_quotes(lines[1:]) or (
         "remove it if it is no part of the table, or name the separator with --separator"
     )
-    raise BadInputError(
-        f'{path}: its first line ("{shown}") has {counted(len(first), "field")}, the others have {min(widths)}: '
-        f"{remedy}"
-    )
+    rest = f"the others have {min(widths)}: {remedy}"
+    raise BadInputError(f'{path}: its first line ("{shown}") has {counted(len(first), "field")}, {rest}')
 
 
-def read_heads(
-    files: Sequence[SourceFile], expected: Expected
-) -> tuple[Head, tuple[SourceFile, ...], tuple[str, ...]]:
+def read_heads(files: Files, expected: Expected) -> tuple[Head, tuple[SourceFile, ...], tuple[str, ...]]:
     """Return the head that all files have, as `read_head` does, the files, and notices of what may be otherwise.
 
     Files with a header may have the columns in another order, which they then know.
@@ -221,9 +213,8 @@ def read_heads(
         other = read_head(first_lines(file), file.path, expected)
         own, mark = other.dialect.separator, head.dialect.separator
         if own != mark and len(other.columns) > 1 and mark.encode() not in first_lines(file):
-            raise BadInputError(
-                f"{file.path}: its separator is {own!r}, that of {path} {mark!r}; convert one of them"
-            )
+            remedy = "convert one of them"
+            raise BadInputError(f"{file.path}: its separator is {own!r}, that of {path} {mark!r}; {remedy}")
         headed, order = other.dialect.header, [*range(len(other.columns))]
         if headed and other.columns != head.columns and {*other.columns} == {*head.columns}:
             place = {name: c for c, name in enumerate(other.columns)}
@@ -249,15 +240,14 @@ def read_heads(
 
 
 def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str, list[list[str]]]:
-    """Return the separator, and the lines cut into fields."""
     given = expected.given.separator or expected.separator
     own = () if expected.dialect is None else (expected.dialect.separator,)
     marks = dict.fromkeys((*own, *_SEPARATORS) if given is None else (checked_separator(given),))
     # before they are taken apart: a line of 64 MiB may have as many fields
-    rows = {m: _split(lines, m) for m in marks if _count_fields(lines[0], m) <= MOST_COLUMNS}
+    rows = {m: _split(lines, m) for m in marks if _count_fields(lines[0], m) <= table_columns.MOST_COLUMNS}
     possible = [separator for separator in rows if len(rows[separator][0]) > 1 or given is not None]
     if not possible and len(rows) < len(marks):
-        check_count(max(_count_fields(lines[0], mark) for mark in marks), path)
+        table_columns.check_count(max(_count_fields(lines[0], mark) for mark in marks), path)
     # of several columns only one may be there: which are not is said where columns are matched
     if not possible and (1 in expected.widths or lines[0].strip().strip('"') in expected.features):
         unused = (separator for separator in rows if not any(separator in line for line in lines))
@@ -266,10 +256,8 @@ def _separated(lines: Sequence[str], path: str, expected: Expected) -> tuple[str
     if not possible:
         shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         title = "; or remove the lines before the names of columns" * (len(lines) > 2)
-        raise BadInputError(
-            f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); name its separator with '
-            f"--separator{title}"
-        )
+        rest = f'semicolon or bar in its first line ("{shown}"); name its separator with --separator{title}'
+        raise BadInputError(f"{path}: no comma, tab, {rest}")
 
     def fitness(mark: str) -> tuple[Any, ...]:
         # the expected columns; then on which most lines agree, one that is never between quotes, most columns

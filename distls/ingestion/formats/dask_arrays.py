@@ -8,12 +8,7 @@ import dask.array
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.data_frames import (
-    FrameFacts,
-    arrow_table,
-    computed_source,
-    describe_frame,
-)
+from distls.workers.ingestion.formats import data_frames
 from distls.workers.ingestion.formats.parquet_files import FrameSource
 
 # bytes of a DataFrame up to which what the first reading has computed is kept, for categories and rows
@@ -32,26 +27,22 @@ def computed_frames(frame: Any, others: Mapping[str, Any]) -> FrameSource:
     """
     for name, values in others.items():
         if getattr(values, "npartitions", None) != frame.npartitions or not hasattr(values, "to_delayed"):
-            raise BadInputError(
-                f"{name}: labels and weights of a dask DataFrame are columns of it, or a dask Series of the same "
-                "partitions"
-            )
+            rest = "or a dask Series of the same partitions"
+            raise BadInputError(f"{name}: labels and weights of a dask DataFrame are columns of it, {rest}")
         frame = frame.assign(**{name: values})
     parts = frame.to_delayed()
     most = _MOST_KEPT // max(len(parts), 1)
-    described, kept = zip(
-        *dask.compute(*[dask.delayed(_described)(part, most) for part in parts]), strict=True
-    )
+    described, kept = zip(*dask.compute(*(dask.delayed(_described)(p, most) for p in parts)), strict=True)
     whole = all(part is not None for part in kept)
     facts = {"path": "a dask DataFrame", "chunks": len(parts), "name": dask.base.tokenize(frame)}
     read = kept.__getitem__ if whole else (lambda number: parts[number].compute())
-    return computed_source(described, read, facts)
+    return data_frames.computed_source(described, read, facts)
 
 
-def _described(frame: Any, most: int) -> tuple[FrameFacts, Any]:
+def _described(frame: Any, most: int) -> tuple[data_frames.FrameFacts, Any]:
     """Return the facts of a frame, and itself where it is small."""
-    facts = describe_frame(frame)
-    return facts, arrow_table(frame) if facts.n_bytes <= most else None
+    facts = data_frames.describe_frame(frame)
+    return facts, data_frames.arrow_table(frame) if facts.n_bytes <= most else None
 
 
 class RowChunks:
@@ -63,18 +54,19 @@ class RowChunks:
     def __init__(self, x: Any, y: Any, sample_weight: Any) -> None:
         x = _lazy(x)
         if x.ndim != 2 or x.dtype.kind not in "fiub" or np.isnan(x.shape[1]):
-            raise BadInputError(
-                f"X: a dask array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
-            )
+            remedy = "rows of real numbers are needed"
+            raise BadInputError(f"X: a dask array of shape {x.shape} and type {x.dtype}; {remedy}")
         if any(value is not None and not _is_lazy(value) for value in (y, sample_weight)):
-            x = _with_known_chunks(x)
+            # a copy: compute_chunk_sizes works in place, on the user's array
+            x = dask.array.Array(x.dask, x.name, x.chunks, meta=x._meta)
+            # the rows of all chunks are counted, which computes them once
+            x = x.compute_chunk_sizes() if np.isnan(x.shape[0]) else x
         self.x = _in_rows(x)
         self.y, self.sample_weight = (
             _like_x(name, value, self.x) for name, value in (("y", y), ("sample_weight", sample_weight))
         )
 
     def __len__(self) -> int:
-        """Return the number of chunks."""
         return int(self.x.numblocks[0])
 
     @property
@@ -112,13 +104,6 @@ def _is_lazy(value: Any) -> bool:
 def _lazy(value: Any) -> Any:
     """Return a dask DataFrame or Series as an array."""
     return value.to_dask_array() if hasattr(value, "to_dask_array") else value
-
-
-def _with_known_chunks(x: Any) -> Any:
-    """Count the rows of all chunks, which computes them once."""
-    # a copy: compute_chunk_sizes works in place, on the user's array
-    x = dask.array.Array(x.dask, x.name, x.chunks, meta=x._meta)
-    return x.compute_chunk_sizes() if np.isnan(x.shape[0]) else x
 
 
 def _in_rows(x: Any) -> Any:

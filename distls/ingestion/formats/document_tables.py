@@ -13,7 +13,7 @@ from distls.ingestion.request.source_plan import item_facts, record_items
 from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.formats.documents import CSV_DOCUMENT_READER, PARQUET_DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files
 
 _TABLE_NAMES = (".csv", ".tsv")
 # Of lines of a label, a tab and a document, which resemble a table of two columns.
@@ -48,10 +48,8 @@ class DocumentTable:
         found = next((name for name in names if name in self.columns), None)
         if found is None:
             remedy = " or ingest --unlabelled" if option == "label_column" else ""
-            raise BadInputError(
-                f"{self.path}: no column named {', '.join(names)}; it has {listed(self.columns)}: "
-                f"name one with {flag}{remedy}"
-            )
+            advice = f"it has {listed(self.columns)}: name one with {flag}{remedy}"
+            raise BadInputError(f"{self.path}: no column named {', '.join(names)}; {advice}")
         return found
 
     def ignored(self, taken: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +80,7 @@ def is_document_table(name: str, start: bytes, known: str, dialect: Dialect | No
     return named or name.endswith(_TABLE_NAMES) or (len(lines) > 2 and len(widths) == 1 < max(widths))
 
 
-def open_document_table(files: Sequence[SourceFile], parquet: bool, expected: Expected) -> DocumentTable:
+def open_document_table(files: Files, parquet: bool, expected: Expected) -> DocumentTable:
     """Read the heads of tables.
 
     Raises BadInputError if a file cannot be read, or its columns are not those of the first.

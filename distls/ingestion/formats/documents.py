@@ -15,7 +15,7 @@ from distls.ingestion.formats.document_tables import (
     looks_like_labelled_lines,
     open_document_table,
 )
-from distls.ingestion.formats.tables import LABEL_NAMES, TEXT_NAMES, known_id
+from distls.ingestion.formats.tables import LABEL_NAMES, TEXT_NAMES
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
     ID_COLUMN,
@@ -29,20 +29,14 @@ from distls.ingestion.request.format_options import (
 )
 from distls.ingestion.request.like import Like, description_of, known_dialect, missing_values
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import (
-    SourcePlan,
-    item_facts,
-    shared_options,
-    text_ids,
-    text_plan,
-)
+from distls.ingestion.request.source_plan import SourcePlan, item_facts, shared_options, text_ids, text_plan
 from distls.ingestion.request.source_start import first_lines, start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
 from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.formats.table_columns import Dialect, Words
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
-from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile, TextItem
 from distls.workers.ingestion.public_sets.marked_documents import MARKED_READER, marks_of
 from distls.workers.ingestion.records.record_batch import ArrayHeader
 
@@ -113,7 +107,7 @@ class DocumentFormat(Format[DocumentOptions]):
         return not start.given & _OF_TABLES and looks_like_labelled_lines(start.name, start.content)
 
     def plan(
-        self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
+        self, files: Files, read: DocumentOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose columns and hashing, which must be the hashing of `like`."""
         path, start = files[0].path, _first_record_of(files[0])
@@ -125,15 +119,9 @@ class DocumentFormat(Format[DocumentOptions]):
         words = _keeps_words(read, hashing, like)
         own, facts = _as_found(files, start, read, options.unlabelled, like)
         reading = DocumentReadOptions(hashing=hashing, keep_words=words, **own, **shared_options(options))
-        plan = text_plan(
-            self.name,
-            DOCUMENT_READER,
-            files,
-            reading,
-            headers=(ArrayHeader(-1, hashing.n_features, sparse=True),),
-            weighted=bool(reading.weight_column),
-            description=_recipe(reading),
-        )
+        facts |= {"weighted": bool(reading.weight_column), "description": _recipe(reading)}
+        headers = (ArrayHeader(-1, hashing.n_features, sparse=True),)
+        plan = text_plan(self.name, DOCUMENT_READER, files, reading, headers=headers)
         return replace(plan, **facts)
 
 
@@ -142,7 +130,7 @@ _Found = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _as_found(
-    files: Sequence[SourceFile], start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None
+    files: Files, start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None
 ) -> _Found:
     """Return how the kind of files is read that these are: with marks, tables, or lines."""
     path, known = files[0].path, description_of(like)
@@ -159,14 +147,13 @@ def _as_found(
     return {**columns, **table.reading}, {**facts, "notices": (*table.notices, *ignored)}
 
 
-def _marked(files: Sequence[SourceFile], marks: str, read: DocumentOptions, like: Like | None) -> _Found:
+def _marked(files: Files, marks: str, read: DocumentOptions, like: Like | None) -> _Found:
     """Plan files whose documents are between marks: an item is a file, which has no lines to be cut at."""
     path, known = files[0].path, {"smart": ".I", "rdf": "about"}
     for column in ("text_column", "label_column", "weight_column"):
         if vars(read)[column] is not None:
-            raise ParameterError(
-                f"{column} is for tables and JSON lines; the documents of {path} are between marks"
-            )
+            remedy = f"the documents of {path} are between marks"
+            raise ParameterError(f"{column} is for tables and JSON lines; {remedy}")
     # the ids of SMART are all that its documents can be known by
     ids = text_ids(read.id_column, known[marks], path, like) or (known[marks] if marks == "smart" else "")
     for file in files[1:]:
@@ -178,10 +165,8 @@ def _marked(files: Sequence[SourceFile], marks: str, read: DocumentOptions, like
 
 def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
     if read.keep_words and hashing.n_features > _MOST_NAMED:
-        raise ParameterError(
-            f"keep_words: {hashing.n_features} columns are too many to be named; ingest with --n-features of "
-            f"{_MOST_NAMED} at most"
-        )
+        remedy = f"ingest with --n-features of {_MOST_NAMED} at most"
+        raise ParameterError(f"keep_words: {hashing.n_features} columns are too many to be named; {remedy}")
     # names are those of the training data
     return bool(read.keep_words) and like is None
 
@@ -202,25 +187,13 @@ def _has_prefixed_labels(start: bytes) -> bool:
     return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"__label__")
 
 
-# -- tables ----------------------------------------------------------------------------------------------
-
-
 def _table(
-    files: Sequence[SourceFile],
-    start: bytes,
-    read: DocumentOptions,
-    unlabelled: bool,
-    like: Like | None,
+    files: Files, start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None
 ) -> DocumentTable | None:
     """Return the tables that the files are, None for lines of text."""
     parquet, lines = start.startswith(b"PAR1"), _looks_like_json_lines(start)
-    asked = {
-        "text_column",
-        "separator",
-        "header",
-        "decimal",
-        *(("encoding",) * parquet),
-    } & read.given().keys()
+    names = {"text_column", "separator", "header", "decimal", *["encoding"] * parquet}
+    asked = names & read.given().keys()
     if (parquet or lines) and asked - {"text_column"}:
         what = "Parquet" if parquet else "JSON lines"
         raise ParameterError(f"{min(asked - {'text_column'})} is for CSV; {files[0].path} is {what}")
@@ -244,26 +217,18 @@ def _table_columns(
     table: DocumentTable, read: DocumentOptions, unlabelled: bool, known: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the columns of document, label and weight, the last two empty if there are none."""
-    columns = {
-        "text_column": table.find("text_column", read.text_column, known.get("text_column", ""), TEXT_NAMES)
-    }
-    columns["label_column"] = ""
-    if not unlabelled:
-        label = known.get("label_column", "")
-        columns["label_column"] = table.find("label_column", read.label_column, label, LABEL_NAMES)
-    weight = known.get("weight_column", "")
-    columns["weight_column"] = weight if weight in table.columns else ""
-    if read.weight_column is not None:
-        columns["weight_column"] = table.find("weight_column", read.weight_column, "", ())
-    columns["id_column"] = known_id(known, table.columns)
-    if read.id_column is not None:
-        columns["id_column"] = table.find("id_column", read.id_column, "", ())
+    columns = dict.fromkeys(_COLUMNS, "")
+    for name, usual in (("text_column", TEXT_NAMES), ("label_column", () if unlabelled else LABEL_NAMES)):
+        if usual:
+            columns[name] = table.find(name, vars(read)[name], known.get(name, ""), usual)
+    for name in ("weight_column", "id_column"):
+        own = known.get(name, "")
+        columns[name] = own if own in table.columns else ""
+        if vars(read)[name] is not None:
+            columns[name] = table.find(name, vars(read)[name], "", ())
     if len(set(filter(None, columns.values()))) < sum(map(bool, columns.values())):
         raise ParameterError(f"{', '.join(_COLUMNS)} must be different columns")
     return columns
-
-
-# -- lines -----------------------------------------------------------------------------------------------
 
 
 def _looks_like_json_lines(start: bytes) -> bool:
@@ -277,7 +242,6 @@ def _first_record_of(file: SourceFile) -> bytes:
 
 
 def _is_hashed_text(like: Like) -> bool:
-    """Return whether the columns of `like` are hashes of raw text."""
     return like.meta.source.get("format") == "text"
 
 
@@ -285,9 +249,7 @@ def _hashing(
     read: DocumentOptions, n_features: int | None, description: Mapping[str, Any], like: Like | None
 ) -> Hashing:
     """Return the requested hashing, which must be that of `like`."""
-    given: dict[str, Any] = {
-        name: value for name, value in read.given().items() if name in Words.__struct_fields__
-    }
+    given: dict[str, Any] = {n: v for n, v in read.given().items() if n in Words.__struct_fields__}
     if n_features is not None:
         given["n_features"] = n_features
     if like is None:
@@ -298,9 +260,8 @@ def _hashing(
             if value != getattr(hashing, name):
                 raise MismatchError(f"{name}={value}, but {like.path} has {name}={getattr(hashing, name)}")
     if hashing.n_features > MAX_COLUMNS:
-        raise ParameterError(
-            f"n_features={hashing.n_features}: text is hashed into {MAX_COLUMNS} columns at most"
-        )
+        why = f"text is hashed into {MAX_COLUMNS} columns at most"
+        raise ParameterError(f"n_features={hashing.n_features}: {why}")
     return hashing
 
 
@@ -317,9 +278,8 @@ def _columns(
     if not _looks_like_json_lines(start):
         given = next((name for name, value in asked.items() if value is not None), None)
         if given:
-            raise ParameterError(
-                f"{given} is for JSON lines; the lines of {path} are LABEL<TAB>DOCUMENT, or documents with unlabelled"
-            )
+            remedy = f"the lines of {path} are LABEL<TAB>DOCUMENT, or documents with unlabelled"
+            raise ParameterError(f"{given} is for JSON lines; {remedy}")
         return dict.fromkeys(_COLUMNS, "")
     record = _first_record(start)
     # a field of `like` is taken over only if it is a field here too
@@ -348,8 +308,6 @@ def _found(record: dict[str, Any], path: str, what: str, names: tuple[str, ...])
     if found is None:
         fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read on its line"
         remedy = " or ingest --unlabelled" if what == "label" else ""
-        raise BadInputError(
-            f"{path}: no field named {', '.join(names)}; the first record has {fields}: "
-            f"name one with --{what}-column{remedy}"
-        )
+        advice = f"the first record has {fields}: name one with --{what}-column{remedy}"
+        raise BadInputError(f"{path}: no field named {', '.join(names)}; {advice}")
     return found

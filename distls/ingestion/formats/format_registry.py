@@ -70,7 +70,6 @@ _UNREAD = {
     b"\x1f\x9d": "by compress; uncompress undoes it",
     b"\x04\x22\x4d\x18": "by lz4; unlz4 undoes it",
 }
-# -- recognition -----------------------------------------------------------------------------------------
 
 
 def folder_format(path: Path) -> Format[Any] | None:
@@ -95,9 +94,8 @@ def format_of(
     _check_archive(file.path, content)
     # a document of other text may begin like that
     if _JSON_ARRAY.match(content) and (like is None or ".json" in path.name):
-        raise BadInputError(
-            f"{file.path}: a JSON array; write a record a line, as pandas' to_json(..., orient='records', lines=True)"
-        )
+        remedy = "write a record a line, as pandas' to_json(..., orient='records', lines=True)"
+        raise BadInputError(f"{file.path}: a JSON array; {remedy}")
     if options.format != "auto":
         return _FORMATS[options.format]
     start = SourceStart(content, re.sub(r"\.(gz|bz2|xz|zst)\Z", "", file.path), options, like, given)
@@ -107,14 +105,11 @@ def format_of(
     if picture := of_picture(path):
         raise BadInputError(f"{file.path}: {picture}")
     if _BETWEEN_BLANKS.match(content):
-        raise BadInputError(
-            f"{file.path}: numbers between blanks: --format csv and --separator space read them"
-        )
+        why = "--format csv and --separator space read them"
+        raise BadInputError(f"{file.path}: numbers between blanks: {why}")
     first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
-    raise BadInputError(
-        f'{file.path}: not recognised by its name or its start ("{first}"); '
-        f"name its format, one of {', '.join(_FORMATS)}"
-    )
+    remedy = f"name its format, one of {', '.join(_FORMATS)}"
+    raise BadInputError(f'{file.path}: not recognised by its name or its start ("{first}"); {remedy}')
 
 
 def _check_archive(path: str, content: bytes) -> None:
@@ -145,9 +140,6 @@ def recognised(start: SourceStart) -> Format[Any] | None:
     return next((format for format in ordered if format.recognises(start)), None)
 
 
-# -- options ---------------------------------------------------------------------------------------------
-
-
 class ReadRequest:
     """Format and options as the user gave them, checked before any source is opened.
 
@@ -164,9 +156,8 @@ class ReadRequest:
         # either spelling, never a mixture
         if read is not None and self._given:
             both = ", ".join(self._given)
-            raise ParameterError(
-                f"{both} and read exclude each other; give what {type(read).__name__} has there"
-            )
+            remedy = f"give what {type(read).__name__} has there"
+            raise ParameterError(f"{both} and read exclude each other; {remedy}")
         self.format = format
         self.given = frozenset(self._given)
         if read is not None and format == "auto":

@@ -56,12 +56,7 @@ def frame_columns(frame: Any) -> tuple[str, ...]:
 
 
 def plan_frame(
-    frame: Any,
-    y: Any,
-    sample_weight: Any,
-    request: ReadRequest,
-    options: IngestOptions,
-    like: Like | None,
+    frame: Any, y: Any, sample_weight: Any, request: ReadRequest, options: IngestOptions, like: Like | None
 ) -> tuple[SourcePlan, FormatOptions]:
     """Plan a data frame of pandas, polars, Arrow or Dask; return the plan and the options of its format.
 
@@ -95,7 +90,6 @@ def plan_frame(
 
 
 def _free_name(name: str, frame: Any) -> str:
-    """Return a name that no column has."""
     taken = frame_columns(frame)
     while name in taken:
         name += "_"

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
@@ -20,6 +19,7 @@ from distls.workers.ingestion.formats.memory_arrays import (
     ComputedItem,
     MemoryItem,
 )
+from distls.workers.ingestion.parsing.array_types import Array, Bools
 from distls.workers.ingestion.records.labels import LabelSets, label_sets
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
@@ -50,9 +50,8 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     sparse = issparse(x)
     x = csr_array(x) if sparse else np.asarray(x)
     if x.ndim != 2 or x.dtype.kind not in "fiub":
-        raise BadInputError(
-            f"X: an array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
-        )
+        remedy = "rows of real numbers are needed"
+        raise BadInputError(f"X: an array of shape {x.shape} and type {x.dtype}; {remedy}")
     y = _row_values("y", y, x.shape[0])
     weight = _row_values("sample_weight", sample_weight, x.shape[0])
     _check_labelled(y, options)
@@ -89,12 +88,10 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
 
     _check_labelled(y, options)
     chunks = RowChunks(x, y, sample_weight)
-    rows = chunks.rows
+    rows, sets = chunks.rows, options.multilabel
     starts = [0] * len(chunks) if rows is None else np.cumsum([0, *rows[:-1]]).tolist()
     items = tuple(
-        ComputedItem(
-            n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n, options.multilabel)
-        )
+        ComputedItem(n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n, sets))
         for n, start in enumerate(starts)
     )
     row_bytes = chunks.n_features * (8 if options.float64 else 4)
@@ -117,7 +114,6 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
 
 
 def _computed(chunks: RowChunks, number: int, multilabel: bool) -> tuple[Any, Any, Any]:
-    """Compute and check one chunk."""
     from scipy.sparse import csr_array
 
     x, y, weight = chunks.compute(number)
@@ -153,13 +149,13 @@ def _row_values(name: str, values: Any, n_rows: int) -> Any:
     return values
 
 
-def _are_words(values: NDArray[Any]) -> bool:
+def _are_words(values: Array) -> bool:
     return values.dtype.kind in "UT" or (
         values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)
     )
 
 
-def _plain_values(given: Any) -> NDArray[Any]:
+def _plain_values(given: Any) -> Array:
     """Return objects as numbers or words if they are some, those that are missing as NaN or an empty text."""
     values = np.asarray(given)
     if isinstance(given, (list, tuple)) and values.dtype.kind == "U":  # in which a NaN has become a word
@@ -186,7 +182,7 @@ def _plain_values(given: Any) -> NDArray[Any]:
     return values
 
 
-def are_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def are_missing(values: Array) -> Bools:
     """Return which objects stand for no value: None, NaN, and those of pandas."""
     found = [
         value is None or type(value).__name__ in ("NAType", "NaTType")
@@ -200,11 +196,8 @@ def _doubtful_words(y: Any) -> tuple[str, ...]:
     """Return a notice of classes whose names are those of missing values as texts."""
     names = [name for name in _NAMELESS if isinstance(y, np.ndarray) and y.dtype.kind == "U" and name in y]
     said = ", ".join(f'"{name}"' for name in names)
-    return tuple(
-        f"y: {said} is a class, though missing labels become that as texts: give None in their place, and "
-        "--drop unknown leaves their rows out"
-        for _ in names[:1]
-    )
+    remedy = "give None in their place, and --drop unknown leaves their rows out"
+    return (f"y: {said} is a class, though missing labels become that as texts: {remedy}",) * bool(names)
 
 
 def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
@@ -231,9 +224,6 @@ def own_columns(x: Any, y: Any, weight: Any, request: ReadRequest) -> tuple[Any,
     return x, y if label is None else label, weight if weights is None else weights, request
 
 
-# -- objects that wrap an array --------------------------------------------------------------------------
-
-
 def unwrapped(name: str, value: Any) -> Any:
     """Return the array in an xarray DataArray or an AnnData object, any other value as it is.
 
@@ -254,15 +244,13 @@ def unwrapped(name: str, value: Any) -> Any:
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":
         if kind != "DataArray":
-            raise BadInputError(
-                f"{name}: an xarray {kind} of several arrays; give one of them, as in {name}['name']"
-            )
+            remedy = f"give one of them, as in {name}['name']"
+            raise BadInputError(f"{name}: an xarray {kind} of several arrays; {remedy}")
         return value.data
     if home == "anndata":
         if getattr(value, "X", None) is None:
-            raise BadInputError(
-                f"{name}: an AnnData object without X; give a layer, as in {name}.layers['raw']"
-            )
+            remedy = f"give a layer, as in {name}.layers['raw']"
+            raise BadInputError(f"{name}: an AnnData object without X; {remedy}")
         return value.X
     if value is None or isinstance(value, (Mapping, Set, Iterator, bytes)):
         raise BadInputError(f"{name}: {_EXPECTED}, not {'None' if value is None else f'a {kind}'}")

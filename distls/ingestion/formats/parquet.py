@@ -5,45 +5,27 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
-from distls.ingestion.formats.column_kinds import Samples, ordered
-from distls.ingestion.formats.first_values import first_notices, later_notices
-from distls.ingestion.formats.tables import (
-    LABEL_NAMES,
-    TABLE_NO_SETS,
-    TEXT_NAMES,
-    choose_columns,
-    declared_columns,
-    difference,
-    is_table,
-    like_columns,
-    table_facts,
-    text_facts,
-)
+from distls.ingestion.formats import tables
+from distls.ingestion.formats.column_kinds import Samples, first_notices, later_notices, ordered
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
 from distls.ingestion.request.like import Like, description_of, missing_values
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats import parquet_files
 from distls.workers.ingestion.formats.csv import CSV_READER
 from distls.workers.ingestion.formats.parquet import PARQUET_READER
-from distls.workers.ingestion.formats.parquet_files import (
-    SAMPLED,
-    ParquetHead,
-    ParquetItem,
-    read_parquet_head,
-)
+from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions, text_ranges
 from distls.workers.ingestion.formats.table_records import first_records, json_head, json_record
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files
 from distls.workers.ingestion.transforms import AUTO, has_step
 
-_PAIR = ("indices", "values")  # default of list_columns
-# Row labels of pandas, which are no data.
-_PANDAS_INDEX = "__index_level_"
 _SHOWN = 10  # columns in a message
 _FEW_SAMPLES = 20  # values of each of many files
 
@@ -79,43 +61,39 @@ class ParquetFormat(Format[ParquetOptions]):
     name = "parquet"
     signature = b"PAR1"
     options = ParquetOptions
-    no_sets = TABLE_NO_SETS
+    no_sets = tables.TABLE_NO_SETS
 
     def plan(
-        self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
+        self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose the columns by their types and the first row; an item is a row group."""
         heads = read_parquet_heads(files)
         reading, kinds = table_reading(files, heads, read, options, like)
-        left_out = sorted(name for name in heads[0].index - {*reading.columns} if not _is_unnamed(name))
+        left_out = heads[0].index - {*reading.columns} if like is None else ()
         items = row_group_items(files, heads)
         survey = None
         # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
             # of numbers, categories are what their types declare
-            declared = (*declared_columns(reading, read), *heads[0].categorical)
-            survey = ColumnSurvey(reading, declared, typed=True, facts=table_facts)
-        return SourcePlan(
-            self.name,
-            PARQUET_READER,
-            tuple(files),
-            items,
-            tuple(item.n_bytes for item in items),
-            reading,
-            estimate=sum(item.n_bytes for item in items) * 2.0,
-            survey=survey,
-            notices=tuple(
-                f'column "{name}" is the index of pandas and no feature; --id-column "{name}" keeps it with the rows'
-                for name in left_out
-                if like is None
-            )
-            + kinds,
-            **table_facts(reading),
+            declared = (*tables.declared_columns(reading, read), *heads[0].categorical)
+            survey = ColumnSurvey(reading, declared, typed=True, facts=tables.table_facts)
+        notices = (
+            f'column "{name}" is the index of pandas and no feature; --id-column "{name}" keeps it with the rows'
+            for name in sorted(left_out)
+            if not _is_unnamed(name)
         )
+        sizes = tuple(item.n_bytes for item in items)
+        facts: dict[str, Any] = {
+            "estimate": sum(sizes) * 2.0,
+            "survey": survey,
+            **tables.table_facts(reading),
+        }
+        facts["notices"] = (*notices, *kinds)
+        return SourcePlan(self.name, PARQUET_READER, tuple(files), items, sizes, reading, **facts)
 
 
 def table_reading(
-    files: Sequence[SourceFile],
+    files: Files,
     heads: Sequence[ParquetHead],
     read: ParquetOptions,
     options: IngestOptions,
@@ -130,18 +108,17 @@ def table_reading(
     index = heads[0].index - read.named - {*description_of(like).get("columns", ())}
     names = [name for name in kinds if name not in index and not _is_unnamed(name)]
     # of all files, so that their order does not matter
-    share = max(SAMPLED // len(heads), _FEW_SAMPLES)
+    share = max(parquet_files.SAMPLED // len(heads), _FEW_SAMPLES)
     sample = {n: [v for h in heads for v in h.sample.get(n, ())[:share]] for n in heads[0].sample}
-    samples = Samples(
-        sample, Dialect(missing=missing_values(read.na_values, like, typed=True)), _kinds_of_times(kinds)
-    )
+    dialect = Dialect(missing=missing_values(read.na_values, like, typed=True))
+    samples = Samples(sample, dialect, _kinds_of_times(kinds))
     if like is None:
         words = [name for name in names if kinds[name] == "text" or name in heads[0].categorical]
-        documents = next((name for name in TEXT_NAMES if name in words), "")
-        reading, notices = choose_columns(names, words, path, read, options, samples, documents)
+        documents = next((name for name in tables.TEXT_NAMES if name in words), "")
+        reading, notices = tables.choose_columns(names, words, path, read, options, samples, documents)
         reading = replace(reading, features=ordered(_features(reading, heads[0], path, read, options)))
     else:
-        reading = _renamed(like_columns(names, True, path, read, options, like), names)
+        reading = _renamed(tables.like_columns(names, True, path, read, options, like), names)
         kinds = _kinds_of_empty(reading, kinds)
         check_like_kinds(reading, kinds, path, like)
         notices = later_notices(reading.features, sample)
@@ -158,9 +135,8 @@ def _kinds_of_times(kinds: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 def _kinds_of_empty(table: TableOptions, kinds: Mapping[str, str]) -> dict[str, str]:
     """Return the kinds of columns; one without a single value, which has no type, is what it was in training."""
-    own = {
-        f.name: "number" if f.is_dense and not f.kind else "text" for f in table.features if not _has_lists(f)
-    }
+    features = (f for f in table.features if not _has_lists(f))
+    own = {f.name: "number" if f.is_dense and not f.kind else "text" for f in features}
     return {name: own.get(name, kind) if kind == "null" else kind for name, kind in kinds.items()}
 
 
@@ -169,17 +145,17 @@ def _has_lists(feature: Feature) -> bool:
 
 
 def _is_unnamed(name: str) -> bool:
-    return name.startswith(_PANDAS_INDEX)
+    return name.startswith("__index_level_")  # row labels of pandas, which are no data
 
 
-def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
+def read_parquet_heads(files: Files) -> list[ParquetHead]:
     """Read the footers of files, or raise BadInputError if their columns are not those of the first."""
-    heads = [read_parquet_head(file) for file in files]
+    heads = [parquet_files.read_parquet_head(file) for file in files]
     kinds = dict(heads[0].kinds)
     for file, other in zip(files[1:], heads[1:], strict=True):
         wrong = f"{file.path}: its columns are not those of {files[0].path}: "
         if {*other.kinds} != {*kinds}:
-            raise BadInputError(f"{wrong}{difference([*other.kinds], [*kinds])}")
+            raise BadInputError(f"{wrong}{tables.difference([*other.kinds], [*kinds])}")
         for name, kind in other.kinds.items():
             # a column without a single value in a file has no type there
             kinds[name] = kind if kinds[name] == "null" else kinds[name]
@@ -188,7 +164,7 @@ def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
     return [replace(head, kinds=kinds) for head in heads]
 
 
-def row_group_items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
+def row_group_items(files: Files, heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
     """Return one item a row group with rows."""
     items: list[ParquetItem] = []
     for file, head in zip(files, heads, strict=True):
@@ -226,9 +202,8 @@ def _features(
                 feature = structs.replace(feature, width=_list_length(feature.name, head, path))
             features.append(feature)
     if options.n_features is not None and not values and not text_ranges(features):
-        raise ParameterError(
-            "n_features is for sparse rows; there are no two columns of lists, indices and values"
-        )
+        remedy = "there are no two columns of lists, indices and values"
+        raise ParameterError(f"n_features is for sparse rows; {remedy}")
     return tuple(features)
 
 
@@ -237,7 +212,7 @@ def _sparse_pair(
 ) -> tuple[str, str]:
     """Return the columns of indices and values of sparse rows, empty if there are none."""
     lists = [feature.name for feature in table.features if kinds[feature.name] == "list"]
-    pair = given or _PAIR
+    pair = given or ("indices", "values")
     if set(pair) <= set(lists):
         return pair[0], pair[1]
     if given is not None:
@@ -260,14 +235,12 @@ def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, l
     wrong = []
     for feature in table.features:
         expected = "list" if _has_lists(feature) else "number" if feature.categories is None else "text"
-        found = kinds[feature.name]
+        name, found = feature.name, kinds[feature.name]
         # values of the other kinds are read as text, numbers serve as categories: they are compared as text
         if feature.kind:
             expected, found = "text", found if found == "list" and feature.kind != "set" else "text"
         if found != expected and (found, expected) != ("number", "text"):
-            wrong.append(
-                f'column "{feature.name}" is of kind {found}, but that of {like.path} of kind {expected}'
-            )
+            wrong.append(f'column "{name}" is of kind {found}, but that of {like.path} of kind {expected}')
     if wrong:
         raise MismatchError(f"{path}: {'; '.join(wrong[:_SHOWN])}")
 
@@ -297,16 +270,13 @@ def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> No
 # -- JSON lines ----------------------------------------------------------------------------------------
 
 
-_TABLE_OPTIONS = {"kind", "impute", "categorical", "ignore_columns", "na"}
-
-
 class JsonLinesFormat(Format[ParquetOptions]):
     """Records with named fields, as those of Parquet files with their types; documents alone are raw text."""
 
     name = "jsonl"
     options = ParquetOptions
     rank = -1  # before raw text
-    no_sets = TABLE_NO_SETS
+    no_sets = tables.TABLE_NO_SETS
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether its lines are records without documents, or with more than one, its label, weight and id."""
@@ -314,8 +284,8 @@ class JsonLinesFormat(Format[ParquetOptions]):
             return False
         # data to be scored are what those of training were
         if start.like is not None:
-            return is_table(start.like)
-        if start.given & _TABLE_OPTIONS:
+            return tables.is_table(start.like)
+        if start.given & {"kind", "impute", "categorical", "ignore_columns", "na"}:
             return True
         if "text_column" in start.given or start.options.multilabel:
             return False
@@ -323,20 +293,20 @@ class JsonLinesFormat(Format[ParquetOptions]):
         return _is_table(start.content, start.options.unlabelled, chosen)
 
     def plan(
-        self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
+        self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose the columns by the first records; an item is a file."""
         head = json_head(files[0].path, first_records(files))
         if like is None and not options.unlabelled and not any(k.endswith("=label") for k in read.kind):
-            label = next((name for name in LABEL_NAMES if name in head.kinds), None)
+            label = next((name for name in tables.LABEL_NAMES if name in head.kinds), None)
             read = replace(read, label_column=label if read.label_column is None else read.label_column)
         reading, notices = table_reading(files, [head], read, options, like)
         # unlike fields of separated text, values have types
         reading = replace(reading, source="json")
-        facts, survey = partial(text_facts, files), None
+        facts, survey = partial(tables.text_facts, files), None
         unknown = any(f.categories == () or f.indices or f.name in head.empty for f in reading.features)
         if like is None and unknown:
-            declared = declared_columns(reading, read)
+            declared = tables.declared_columns(reading, read)
             survey = ColumnSurvey(reading, declared, typed=True, facts=facts, empty=head.empty)
         plan = text_plan(self.name, CSV_READER, files, reading, survey=survey, notices=notices)
         return replace(plan, **facts(reading))
@@ -349,18 +319,17 @@ def _is_table(content: bytes, unlabelled: bool, chosen: bool) -> bool:
     found = [record for record in records if isinstance(record, dict)]
     if not found:
         return False
-    samples = Samples(
-        {name: [record.get(name) for record in found] for name in dict.fromkeys(itertools.chain(*found))}
-    )
-    label = next((name for name in LABEL_NAMES if name in samples.values and not unlabelled), None)
+    names = dict.fromkeys(itertools.chain(*found))
+    samples = Samples({name: [record.get(name) for record in found] for name in names})
+    label = next((name for name in tables.LABEL_NAMES if name in samples.values and not unlabelled), None)
     others = {*samples.values} - {label}
-    if not others & {*TEXT_NAMES}:
+    if not others & {*tables.TEXT_NAMES}:
         # documents with another name are named by an option
         return len(others) > 1 or any(samples.kind(name)[0] != "text" for name in others)
     if not chosen:
         return False
     # beside documents: numbers, truths, and words that recur
-    others -= {next(name for name in TEXT_NAMES if name in others)}
+    others -= {next(name for name in tables.TEXT_NAMES if name in others)}
     return any(_is_feature(samples, name) for name in others)
 
 

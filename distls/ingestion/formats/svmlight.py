@@ -3,13 +3,11 @@
 import io
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import (
@@ -23,22 +21,24 @@ from distls.ingestion.request.format_options import (
 )
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import (
-    SourcePlan,
-    shared_options,
-    text_ids,
-    text_plan,
-)
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
 from distls.ingestion.request.source_start import source_file, start_of
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER, xmc_width
+from distls.workers.ingestion.parsing.array_types import Singles
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
-from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, line_starts
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile, TextItem, line_starts
 from distls.workers.ingestion.records.record_batch import ReadOptions
 
 _NAMES = (".svm", ".svmlight", ".libsvm")
 _LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
 _LINE = re.compile(rb"\s*(" + _LABEL + rb"(:[0-9.eE+-]+)?)?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
+
+
+_OF_WEIGHTS = "File of sample weights of svmlight text, a number for each line."
+_WEIGHTS = OptionInfo(_OF_WEIGHTS, "PATH", parse=absolute_path)
+_OF_BASE = "Whether svmlight indices count from 0; default auto."
+_ZERO_BASED = OptionInfo(_OF_BASE, choices=("auto", "yes", "no"), parse=yes_or_no)
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,8 @@ class SvmlightOptions(TextFile):
 
     id_column: str | int | None = option(None, ID_COLUMN)
     weight_column: str | int | None = option(None, WEIGHT_COLUMN)
-    weights: str | Path | None = option(  # noqa: RUF009 - a call that returns a field
-        None,
-        OptionInfo(
-            "File of sample weights of svmlight text, a number for each line.", "PATH", parse=absolute_path
-        ),
-    )
-    zero_based: str | bool = option(
-        "auto",
-        OptionInfo(
-            "Whether svmlight indices count from 0; default auto.",
-            choices=("auto", "yes", "no"),
-            parse=yes_or_no,
-        ),
-    )
+    weights: str | Path | None = option(None, _WEIGHTS)  # noqa: RUF009 - a call that returns a field
+    zero_based: str | bool = option("auto", _ZERO_BASED)
 
 
 class SvmlightFormat(Format[SvmlightOptions]):
@@ -101,18 +89,15 @@ class SvmlightFormat(Format[SvmlightOptions]):
         return b":" in line or (b"," not in line and not table) or start.options.multilabel
 
     def plan(
-        self, files: Sequence[SourceFile], read: SvmlightOptions, options: IngestOptions, like: Like | None
+        self, files: Files, read: SvmlightOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Cut files into ranges of lines."""
         # of the vectors of RCV1-v2 the number in the place of the label is the document's id
-        own = read.id_column == "label" or (
-            not read.id_column and description_of(like).get("id_column") == "label"
-        )
+        own = (read.id_column or description_of(like).get("id_column")) == "label"
         ids = "label" if own else text_ids(read.id_column, "comment", files[0].path, like)
         if own and not options.unlabelled:
-            raise ParameterError(
-                "id_column: where the label is the id of a row, --labels FILE has its labels, or ingest --unlabelled"
-            )
+            why = "where the label is the id of a row, --labels FILE has its labels, or ingest --unlabelled"
+            raise ParameterError(f"id_column: {why}")
         weighted = _weighted(read, options, like, files[0].path)
         one_based = read.zero_based == "no"
         shared = shared_options(options) | ({"labelled": True} if own else {})
@@ -134,20 +119,16 @@ class SvmlightFormat(Format[SvmlightOptions]):
 def _weighted(read: SvmlightOptions, options: IngestOptions, like: Like | None, path: str) -> bool:
     """Return whether labels may have weights, as asked for or as those of `like` have."""
     if read.weight_column not in (None, "label"):
-        raise ParameterError(
-            f"weight_column: rows of {path} have weights behind their labels, --weight-column label, or in a file, "
-            "--weights FILE"
-        )
+        rest = "--weight-column label, or in a file, --weights FILE"
+        raise ParameterError(f"weight_column: rows of {path} have weights behind their labels, {rest}")
     if read.weight_column and (options.multilabel or options.unlabelled or read.weights):
-        other = next(
-            o for o in ("weights", "multilabel", "unlabelled") if vars(read).get(o, vars(options).get(o))
-        )
+        other = next(o for o in ("weights", "multilabel", "unlabelled") if {**vars(options), **vars(read)}[o])
         raise ParameterError(f"weight_column and {other} exclude each other")
     known = description_of(like).get("weight_column") == "label" and not read.weights
     return bool(read.weight_column) or (known and not options.unlabelled)
 
 
-def _read_weights(file: SourceFile) -> NDArray[np.float32]:
+def _read_weights(file: SourceFile) -> Singles:
     parts = [np.empty(0, np.float32)]
     try:
         with file.open() as opened:

@@ -13,16 +13,10 @@ from distls.ingestion.request.like import Like, description_of, known_dialect, m
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import check_columns, item_facts, record_items, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats import table_columns
 from distls.workers.ingestion.formats.plain_rows import TABLE_READER
-from distls.workers.ingestion.formats.table_columns import (
-    Dialect,
-    Feature,
-    TableOptions,
-    feature_names,
-    first_columns,
-    is_number,
-)
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
+from distls.workers.ingestion.parsing.text_blocks import Files
 from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 # Names of columns and fields with documents, and with labels, in the order in which they are tried.
@@ -40,7 +34,7 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
     check_columns(read.columns, [feature.name for feature in read.features])
     written = bool(read.dialect.missing)  # typed values have no dialect, unless some stand for none
     return {
-        "headers": (ArrayHeader(-1, first_columns(read.features)[-1], sparse=not read.dense),),
+        "headers": (ArrayHeader(-1, table_columns.first_columns(read.features)[-1], sparse=not read.dense),),
         "description": {
             "columns": list(read.columns),
             "label": read.label,
@@ -52,13 +46,13 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             **({"id_column": read.id_column} if read.id_column else {}),
             **({"dialect": msgspec.to_builtins(read.dialect)} if written else {}),
         },
-        "feature_names": feature_names(read.features),
+        "feature_names": table_columns.feature_names(read.features),
         "labelled": bool(read.label),
         "weighted": bool(read.weight),
     }
 
 
-def text_facts(files: Sequence[SourceFile], read: TableOptions) -> dict[str, Any]:
+def text_facts(files: Files, read: TableOptions) -> dict[str, Any]:
     """Return the facts of a table as text; some are read by records, not by the kernel of numbers and categories."""
     # the kernel knows neither line breaks within fields nor other kinds; it is several times as fast
     if not read.by_records:
@@ -94,8 +88,16 @@ def choose_columns(
     ignored = find.all("ignore_columns", read.ignore_columns)
     declared = find.all("categorical", read.categorical)
     ids = "" if read.id_column is None else find("id_column", read.id_column)
-    purposes = {"label_column": labels, "weight_column": [weight], "id_column": [ids]}
-    _check_purposes({**purposes, "ignore_columns": ignored})
+    taken: dict[str, str] = {}
+    purposes = {
+        "label_column": labels,
+        "weight_column": [weight],
+        "id_column": [ids],
+        "ignore_columns": ignored,
+    }
+    for purpose, name in ((purpose, name) for purpose, own in purposes.items() for name in own if name):
+        if taken.setdefault(name, purpose) != purpose:
+            raise ParameterError(f'column "{name}" is given as {taken[name]} and as {purpose}')
     no_features = {*labels, weight, ids, *ignored}
     others = [name for name in names if name not in no_features]
     for name in declared:
@@ -107,12 +109,10 @@ def choose_columns(
     if not features:
         raise ParameterError(f"{path}: no column is left for features")
     ids = ids or next((name for name, each in zip(others, found, strict=True) if each is None), "")
-    table = _table_options(
-        names, labels, weight, ordered(features), str(read.na or ""), options, samples.dialect
-    )
+    table = _table_options(names, labels, options, samples.dialect, na=str(read.na or ""), weight=weight)
     guessed = frozenset(feature.name for feature in features if feature.name not in kinds)
-    coded = frozenset(maker.noted.get("codes", ()))
-    return replace(table, id_column=ids, guessed=guessed, coded=coded), maker.notices()
+    table = replace(table, features=ordered(features), id_column=ids, guessed=guessed)
+    return replace(table, coded=frozenset(maker.noted.get("codes", ()))), maker.notices()
 
 
 def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> TableColumns:
@@ -130,17 +130,10 @@ def _with_roles(read: TableColumns, kinds: Mapping[str, tuple[str, str]]) -> Tab
 
 
 def _table_options(
-    names: Sequence[str],
-    labels: Sequence[str],
-    weight: str,
-    features: tuple[Feature, ...],
-    na: str,
-    options: IngestOptions,
-    dialect: Dialect,
+    names: Sequence[str], labels: Sequence[str], options: IngestOptions, dialect: Dialect, **own: Any
 ) -> TableOptions:
-    own: dict[str, Any] = {"features": features, "na": na, "dialect": dialect, **shared_options(options)}
-    own["label"], own["more_labels"] = next(iter(labels), ""), tuple(labels[1:])
-    return TableOptions(columns=tuple(names), weight=weight, **own)
+    own |= {"label": next(iter(labels), ""), "more_labels": tuple(labels[1:]), **shared_options(options)}
+    return TableOptions(columns=tuple(names), dialect=dialect, **own)
 
 
 def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
@@ -174,9 +167,8 @@ class ColumnFinder:
             if str(wanted) in self._known:  # a number that is no position
                 return str(wanted)
             remedy = self.remedy if position is None else ""
-            raise ParameterError(
-                f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'
-            )
+            advice = f"it has {listed(self.names)}{remedy}"
+            raise ParameterError(f'{option}: {self.path} has no column "{wanted}"; {advice}')
         return self.names[position]
 
     def all(self, option: str, given: Sequence[str | int]) -> list[str]:
@@ -227,7 +219,9 @@ def are_row_names(fields: Sequence[str]) -> bool:
     """Return whether the first fields of lines are names of rows: different words, or 1, 2, 3, ..."""
     if len(fields) < 2 or len({*fields}) < len(fields) or not all(fields):
         return False
-    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(is_number, fields))
+    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(
+        map(table_columns.is_number, fields)
+    )
 
 
 def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
@@ -237,14 +231,10 @@ def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
             raise ParameterError("unlabelled and label_column exclude each other; see ignore_columns")
         return ""
     if label_column is None:
+        documents = f'; if "{find.documents}" holds documents, {_as_text(find)} reads them alone'
         raise BadInputError(
             f"{find.path}: name the column of labels with --label-column (or ingest --unlabelled); "
-            f"there are {listed(find.names)}{find.remedy}"
-            + (
-                f'; if "{find.documents}" holds documents, {_as_text(find)} reads them alone'
-                if find.documents
-                else ""
-            )
+            f"there are {listed(find.names)}{find.remedy}{documents if find.documents else ''}"
         )
     return find("label_column", label_column)
 
@@ -265,14 +255,6 @@ def labels_of(given: Any, unlabelled: bool, find: ColumnFinder) -> list[str]:
 def _as_text(find: ColumnFinder) -> str:
     """Return the option that reads the documents: two columns without names are a label and its document."""
     return "--format text" if list(find.names) == ["0", "1"] else f'--text-column "{find.documents}"'
-
-
-def _check_purposes(purposes: Mapping[str, Sequence[str]]) -> None:
-    taken: dict[str, str] = {}
-    for purpose, names in purposes.items():
-        for name in filter(None, names):
-            if taken.setdefault(name, purpose) != purpose:
-                raise ParameterError(f'column "{name}" is given as {taken[name]} and as {purpose}')
 
 
 # -- from another data set -------------------------------------------------------------------------------
@@ -314,22 +296,16 @@ def like_columns(
     features = msgspec.convert(known["features"], tuple[Feature, ...])
     # the label and the weight of `like` may be missing from data to be scored
     labels = _labels_like(find, read, options, like)
-    weight = known["weight"] if known["weight"] in names else ""
-    if read.weight_column is not None:
-        weight = find("weight_column", read.weight_column)
-    ids = known_id(known, names)
-    if read.id_column is not None:
-        ids = find("id_column", read.id_column)
+    weight, ids = (name if name in names else "" for name in (known["weight"], known.get("id_column", "")))
+    weight = weight if read.weight_column is None else find("weight_column", read.weight_column)
+    ids = ids if read.id_column is None else find("id_column", read.id_column)
     ignored = {find("ignore_columns", name) for name in read.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     if lacking := [name for name in sorted(needed) if name not in names or name in ignored]:
         what = "which is a feature" if len(lacking) == 1 else "which are features"
-        form = "; the same letters in other bytes (NFC, NFD)" * any(
-            same_form(name, names) for name in lacking
-        )
-        raise MismatchError(
-            f"{path}: no column {listed(lacking)}, {what} of {like.path}; there are {listed(names)}{form}"
-        )
+        form = "; the same letters in other bytes (NFC, NFD)" * any(same_form(n, names) for n in lacking)
+        advice = f"there are {listed(names)}{form}"
+        raise MismatchError(f"{path}: no column {listed(lacking)}, {what} of {like.path}; {advice}")
     # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, *labels, weight, ids, *known["columns"]}
     extra = [name for name in names if name not in taken]
@@ -337,9 +313,8 @@ def like_columns(
         what = f"column {listed(extra)} is" if len(extra) == 1 else f"columns {listed(extra)} are"
         raise MismatchError(f"{path}: {what} none of {like.path}; {remedy}")
     dialect = dialect or Dialect(missing=missing_values(read.na_values, like, typed=True))
-    na = str(read.na or known["na"])
-    table = _table_options(names, labels, weight, features, na, options, dialect)
-    return replace(table, id_column=ids)
+    own = {"na": str(read.na or known["na"]), "weight": weight, "features": features, "id_column": ids}
+    return _table_options(names, labels, options, dialect, **own)
 
 
 def _labels_like(find: ColumnFinder, read: TableColumns, options: IngestOptions, like: Like) -> list[str]:
@@ -360,16 +335,9 @@ def known_labels(known: Mapping[str, Any]) -> list[str]:
     return list(known.get("labels") or filter(None, [known["label"]]))
 
 
-def known_id(known: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the id column of a recorded description if it is one of `names`, else an empty name."""
-    name = known.get("id_column", "")
-    return name if name in names else ""
-
-
 def _known_names(
     names: Sequence[str], headed: bool, path: str, unlabelled: bool, like: Like
 ) -> Sequence[str]:
-    """Return the column names, those of `like` if either side is unnamed."""
     description = description_of(like)
     known, labels = description["columns"], known_labels(description)
     named = {feature["name"] for feature in description["features"]} <= set(names)
@@ -379,9 +347,8 @@ def _known_names(
         return list(known)
     if unlabelled and labels and len(names) == len(known) - len(labels):
         return [name for name in known if name not in labels]
-    raise MismatchError(
-        f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}; there are {listed(names)}"
-    )
+    remedy = f"there are {listed(names)}"
+    raise MismatchError(f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}; {remedy}")
 
 
 def has_positions(like: Like) -> bool:

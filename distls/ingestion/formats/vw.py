@@ -1,6 +1,5 @@
 """Vowpal Wabbit format: feature names are column numbers, or are hashed to 2**B columns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from distls.ingestion.request.source_plan import SourcePlan, shared_options, tex
 from distls.ingestion.request.source_start import start_of, whole_lines
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_namespace
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files
 from distls.workers.ingestion.records.record_batch import ArrayHeader
 
 _DEFAULT_BITS = 18  # Vowpal Wabbit's own
@@ -51,9 +50,7 @@ class VwFormat(Format[VwOptions]):
         """Return whether the first non-empty line has a bar."""
         return b"|" in next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
 
-    def plan(
-        self, files: Sequence[SourceFile], read: VwOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: VwOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Choose how names become columns: by the options, by `like`, or by the start of the first file."""
         start, path = whole_lines(start_of(files[0])), files[0].path
         ids = text_ids(read.id_column, "tag", path, like)
@@ -66,25 +63,16 @@ class VwFormat(Format[VwOptions]):
                 "columns; choose their number with hash_bits"
             )
         if bits is None and like is not None and like.meta.zero_based is False:
-            raise MismatchError(
-                f"the features of {like.path} count from 1, those of Vowpal Wabbit text from 0"
-            )
-        return text_plan(
-            self.name,
-            VW_READER,
-            files,
-            reading,
-            headers=() if bits is None else (ArrayHeader(-1, 2**bits, sparse=True),),
-            weighted=True,
-            may_be_unweighted=True,
-            zero_based="yes",
-            description={
-                "hash_bits": bits,
-                "namespace": reading.namespace.decode("utf-8", "surrogateescape"),
-                **({"id_column": ids} if ids else {}),
-            },
-            notices=() if read.hash_bits is not None or like is not None else (_notice(bits),),
+            rest = "those of Vowpal Wabbit text from 0"
+            raise MismatchError(f"the features of {like.path} count from 1, {rest}")
+        facts: dict[str, Any] = {"weighted": True, "may_be_unweighted": True, "zero_based": "yes"}
+        namespace = reading.namespace.decode("utf-8", "surrogateescape")
+        facts["description"] = {"hash_bits": bits, "namespace": namespace} | (
+            {"id_column": ids} if ids else {}
         )
+        facts["headers"] = () if bits is None else (ArrayHeader(-1, 2**bits, sparse=True),)
+        facts["notices"] = () if read.hash_bits is not None or like is not None else (_notice(bits),)
+        return text_plan(self.name, VW_READER, files, reading, **facts)
 
 
 def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) -> dict[str, Any]:
@@ -103,9 +91,8 @@ def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) 
     if namespace is not None:
         return {"namespace": namespace}
     if like is not None:
-        raise MismatchError(
-            f"{path}: names that are no column numbers, but {like.path} is of numbered columns"
-        )
+        rest = f"but {like.path} is of numbered columns"
+        raise MismatchError(f"{path}: names that are no column numbers, {rest}")
     return {"hash_bits": _DEFAULT_BITS}
 
 

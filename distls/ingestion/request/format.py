@@ -1,7 +1,7 @@
 """The interface of an input format: name, options, recognition, plan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,7 +12,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.request.source_start import source_file, start_of
 from distls.storage.errors import ParameterError
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile
 
 OptionsT = TypeVar("OptionsT", bound=FormatOptions)
 
@@ -36,9 +36,8 @@ class Format(ABC, Generic[OptionsT]):
     # formats of lower rank are asked first; those with a signature have 1, so that guesses about text come last
     rank: ClassVar[int] = 1
     signature: ClassVar[bytes] = b""  # with which its files begin, if that tells them from others
-    no_sets: ClassVar[str] = (
-        ""  # why its rows have no sets of labels, and where these are read; empty: they may
-    )
+    # why its rows have no sets of labels, and where these are read; empty: they may
+    no_sets: ClassVar[str] = ""
 
     def recognises(self, start: SourceStart) -> bool:
         """Return whether a file looks like this format: by default, whether it has the signature."""
@@ -49,17 +48,12 @@ class Format(ABC, Generic[OptionsT]):
         return False
 
     @abstractmethod
-    def plan(
-        self, files: Sequence[SourceFile], read: OptionsT, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: OptionsT, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Cut files into items and choose how they are read, as `like` was where it is given.
 
         Raises BadInputError if a file cannot be read or does not match the others, ParameterError or MismatchError if
         an option contradicts the files, or the files `like`.
         """
-
-
-# -- labels that are judged, or come from another file -------------------------------------------------
 
 
 _ARRAYS = (b"\x93NUMPY", b"\0\0")

@@ -16,6 +16,7 @@ KINDS = ("number", "category", "text", "date", "duration", "set", "hash", "id", 
 # of one column: of numbers before those of all, of documents in their place
 _TRANSFORMS = {"number": ("log1p", "none"), "text": ("tfidf", "none", *get_args(WordSteps))}
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
+_YES_NO = ("yes", "no")
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,6 @@ class OptionInfo:
         return value
 
 
-# -- parsers ---------------------------------------------------------------------------------------------
-
-
 def yes_or_no(given: bool | str) -> str:
     """Return "yes" or "no" for a boolean, other words unchanged."""
     return {True: "yes", False: "no"}[given] if isinstance(given, bool) else given
@@ -59,9 +57,8 @@ def checked_separator(text: str) -> str:
     """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
     separator = _WRITTEN.get(text, text)
     if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
-        raise ParameterError(
-            f"separator must be one character that is no letter, digit, quote, sign or point, not {text!r}"
-        )
+        rest = f"digit, quote, sign or point, not {text!r}"
+        raise ParameterError(f"separator must be one character that is no letter, {rest}")
     return separator
 
 
@@ -111,9 +108,8 @@ def encoding_name(given: str) -> str:
         found = codecs.lookup(given)
         "a".encode(given)  # raises for those that are of bytes
     except (LookupError, ValueError):
-        raise ParameterError(
-            f"encoding must be one that Python knows, such as utf-8, cp1252, latin-1 or utf-16, not {given!r}"
-        ) from None
+        rest = f"such as utf-8, cp1252, latin-1 or utf-16, not {given!r}"
+        raise ParameterError(f"encoding must be one that Python knows, {rest}") from None
     return found.name
 
 
@@ -131,13 +127,8 @@ def ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
 
 def marker_list(given: str | float | Sequence[str | float]) -> tuple[str, ...]:
     """Turn a line of CSV such as ``"-,-999"``, a number or a sequence into texts that stand for no value."""
-    several = (
-        column_list(given)
-        if isinstance(given, str)
-        else [given]
-        if isinstance(given, (int, float))
-        else given
-    )
+    several = column_list(given) if isinstance(given, str) else given
+    several = [several] if isinstance(several, (int, float)) else several
     markers = tuple(str(marker).strip() for marker in several)
     if any(len(marker) > LONGEST_MARKER for marker in markers):
         raise ParameterError(f"na_values have at most {LONGEST_MARKER} characters")
@@ -157,14 +148,13 @@ def option(default: T, info: OptionInfo, *, kw_only: bool = False) -> T:
     return field(default=default, metadata={"info": info}, kw_only=kw_only)
 
 
-# -- shared by all formats -------------------------------------------------------------------------------
+_LABELS = "Labels in a file: idx, npy, or text with one a line, ID LABEL, or LABEL ID 1."
+LABELS = OptionInfo(_LABELS, "PATH", parse=absolute_path)
 
 
-LABELS = OptionInfo(
-    "Labels in a file: idx, npy, or text with one a line, ID LABEL, or LABEL ID 1.",
-    "PATH",
-    parse=absolute_path,
-)
+LABEL_MAP = OptionInfo("File of labels and what they become: pairs, or a tree.", "PATH", parse=absolute_path)
+LABEL_LEVEL = OptionInfo("Level of the tree of labels, or parts of A/B/C, to keep.", bounds=(1, 99))
+DROP = OptionInfo("Rows to leave out: several, unknown, empty.", "A,B,...", parse=drop_kinds)
 
 
 @dataclass(frozen=True)
@@ -187,21 +177,9 @@ class FormatOptions:
     """
 
     labels: str | Path | None = option(None, LABELS, kw_only=True)  # noqa: RUF009 - a call that returns a field
-    label_map: str | Path | None = option(  # noqa: RUF009
-        None,
-        OptionInfo("File of labels and what they become: pairs, or a tree.", "PATH", parse=absolute_path),
-        kw_only=True,
-    )
-    label_level: int | None = option(
-        None,
-        OptionInfo("Level of the tree of labels, or parts of A/B/C, to keep.", bounds=(1, 99)),
-        kw_only=True,
-    )
-    drop: Sequence[str] = option(
-        (),
-        OptionInfo("Rows to leave out: several, unknown, empty.", "A,B,...", parse=drop_kinds),
-        kw_only=True,
-    )
+    label_map: str | Path | None = option(None, LABEL_MAP, kw_only=True)  # noqa: RUF009
+    label_level: int | None = option(None, LABEL_LEVEL, kw_only=True)
+    drop: Sequence[str] = option((), DROP, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, info in self.infos().items():
@@ -224,12 +202,8 @@ class FormatOptions:
         return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
 
-# -- shared by several formats ---------------------------------------------------------------------------
-
-
-NA_VALUES = OptionInfo(
-    "Further texts that stand for no value, such as -999; !None: that is one.", "A,B,...", parse=marker_list
-)
+_NA_VALUES = "Further texts that stand for no value, such as -999; !None: that is one."
+NA_VALUES = OptionInfo(_NA_VALUES, "A,B,...", parse=marker_list)
 
 
 @dataclass(frozen=True)
@@ -249,9 +223,7 @@ class SeparatedText(TextFile):
     separator: str | None = option(None, OptionInfo("csv: a character, tab or space; default: detected."))
     header: str | bool | None = option(
         None,
-        OptionInfo(
-            "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
-        ),
+        OptionInfo("csv: first line names columns; default: detected.", choices=_YES_NO, parse=yes_or_no),
     )
     decimal: str | None = option(
         None, OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
@@ -295,6 +267,15 @@ class HashedWords(FormatOptions):
     binary: bool | None = option(None, _hashed("ones instead of counts.", flag="--binary"))
 
 
+_NA = "Number that missing values stand for; default: refused, unless imputed."
+_KIND = f"Kind of a column: {', '.join(KINDS)}; default: found."
+_IMPUTE = "Missing values: median, mean, most_frequent, constant:X, each maybe +indicator, category, refuse."
+
+
+def _of_columns(text: str, metavar: str) -> OptionInfo:
+    return OptionInfo(text, metavar, fitted=True, repeated=True, parse=pair_list)
+
+
 @dataclass(frozen=True)
 class TableColumns(LabelColumn, HashedWords):
     """Options of tables; see `CsvOptions`."""
@@ -312,35 +293,10 @@ class TableColumns(LabelColumn, HashedWords):
         (), OptionInfo("Columns to take as categories.", "A,B,...", fitted=True, parse=column_list)
     )
     id_column: str | int | None = option(None, ID_COLUMN)
-    na: str | float | None = option(
-        None,
-        OptionInfo(
-            "Number that missing values stand for; default: refused, unless imputed.",
-            "VALUE",
-            parse=decimal_number,
-        ),
-    )
+    na: str | float | None = option(None, OptionInfo(_NA, "VALUE", parse=decimal_number))
     na_values: Sequence[str] = option((), NA_VALUES)
-    kind: Sequence[str] = option(
-        (),
-        OptionInfo(
-            f"Kind of a column: {', '.join(KINDS)}; default: found.",
-            "NAME=KIND",
-            fitted=True,
-            repeated=True,
-            parse=pair_list,
-        ),
-    )
-    impute: Sequence[str] = option(
-        (),
-        OptionInfo(
-            "Missing values: median, mean, most_frequent, constant:X, each maybe +indicator, category, refuse.",
-            "[NAME=]HOW",
-            fitted=True,
-            repeated=True,
-            parse=pair_list,
-        ),
-    )
+    kind: Sequence[str] = option((), _of_columns(_KIND, "NAME=KIND"))
+    impute: Sequence[str] = option((), _of_columns(_IMPUTE, "[NAME=]HOW"))
 
 
 def position_of(wanted: str | int) -> int | None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.ingestion.request.format_options import encoding_name
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
@@ -20,6 +19,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import as_format_error, convert_json
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.ingestion.formats.table_columns import MISSING, Dialect, Feature
+from distls.workers.ingestion.parsing.array_types import Array, Doubles
 from distls.workers.ingestion.stand_ins import stand_ins
 
 
@@ -30,9 +30,9 @@ class ModelLike:
     path: Place  # for messages
     meta: DatasetMeta  # classes, width, base, transforms, source; row counts are meaningless
     fingerprint: str
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Array]
 
-    def features(self) -> dict[str, NDArray[Any]]:
+    def features(self) -> dict[str, Array]:
         """Return the arrays of ``features/``."""
         return self.arrays
 
@@ -117,13 +117,10 @@ def missing_values(given: Sequence[str], like: Like | None, *, typed: bool) -> t
     return tuple(dict.fromkeys(text for text in (*usual, *given) if text not in values))
 
 
-def known_stand_ins(like: Like) -> NDArray[np.float64] | None:
+def known_stand_ins(like: Like) -> Doubles | None:
     """Return what stands for missing values of columns that lacked none in `like`, as `stand_ins` has it."""
     features = description_of(like).get("features", ())
     return stand_ins(msgspec.convert(features, tuple[Feature, ...])) if features else None
-
-
-# -- transforms ------------------------------------------------------------------------------------------
 
 
 class _Plain(msgspec.Struct, tag_field="name", tag="log1p", kw_only=True):
@@ -172,7 +169,7 @@ _FITTED: dict[type[_Plain], str] = {_Idf: "idf", _Standardize: "std"}
 
 
 def check_transforms(
-    transforms: Sequence[dict[str, Any]], features: Mapping[str, NDArray[Any]], n_features: int
+    transforms: Sequence[dict[str, Any]], features: Mapping[str, Array], n_features: int
 ) -> None:
     """Raise ValueError for transforms, fitted arrays or feature names that do not suit rows of `n_features`."""
     step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount | _Impute]
@@ -204,19 +201,16 @@ def _check_ranges(step: _Plain, n_features: int, centred: bool) -> None:
         raise ValueError("standardize centres columns that are not there")
 
 
-def _check_fill(first: bool, step: _Impute, fill: NDArray[Any] | None) -> None:
+def _check_fill(first: bool, step: _Impute, fill: Array | None) -> None:
     if not first or fill is None or fill.shape != (step.kept,) or fill.dtype.kind != "f":
         raise ValueError("impute is first, and has a value for each of its columns")
 
 
-def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> None:
+def _check_kept(step: _MinCount, kept: Array | None, n_features: int) -> None:
     if kept is None or kept.dtype != np.int64 or not kept.shape == (n_features,) == (step.kept,):
         raise ValueError("min_count keeps other columns")
     if np.any(np.diff(kept, prepend=-1) <= 0) or int(kept.max(initial=-1)) >= step.columns:
         raise ValueError("min_count keeps columns that are not there")
-
-
-# -- sources ---------------------------------------------------------------------------------------------
 
 
 class _Source(msgspec.Struct):

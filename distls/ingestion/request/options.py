@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from distls.request import plain
@@ -65,9 +65,8 @@ class IngestOptions:
         if self.target != "auto" and self.unlabelled:
             raise ParameterError(f"unlabelled rows have no target; {self.target!r} was given")
         if self.target != "auto" and self.multilabel:
-            raise ParameterError(
-                f"multilabel rows have a target of their own kind; {self.target!r} was given"
-            )
+            remedy = f"{self.target!r} was given"
+            raise ParameterError(f"multilabel rows have a target of their own kind; {remedy}")
         if self.like and self.transform:
             raise ParameterError("like takes min_count and transforms of other data; give none")
         if self.split and not sum(fraction for _, fraction in self.split) < 1:
@@ -82,38 +81,28 @@ class IngestOptions:
 
     @classmethod
     def checked(
-        cls,
-        *,
-        transform: str | Sequence[str],
-        min_count: int | None,
-        like: str | Place | None,
-        split: Any,
-        partition_size: int,
-        **others: Any,
+        cls, *, transform: Any, min_count: int | None, like: str | Place | None, split: Any, **others: Any
     ) -> IngestOptions:
         """Build options from their spellings: ``"name=fraction"``, paths, booleans."""
+        if min_count is not None and min_count < 1:
+            raise ParameterError(f"min_count must be at least 1, not {min_count}")
+        # it comes before all transforms
+        rare = ({"name": "min_count", "count": int(min_count)},) if min_count is not None else ()
         return cls(
-            transform=(*_parse_min_count(min_count), *parse_transforms(transform)),
+            transform=(*rare, *parse_transforms(transform)),
             like=None if like is None else str(place_of(like).absolute()),
             split=_parse_splits(split),
-            partition_size=int(partition_size),
+            partition_size=int(others.pop("partition_size")),
             **{name: plain(value) for name, value in others.items()},
         )
 
 
-def _parse_min_count(min_count: int | None) -> tuple[dict[str, Any], ...]:
-    """Return the step that drops rare features; it comes before all transforms."""
-    if min_count is None:
-        return ()
-    if min_count < 1:
-        raise ParameterError(f"min_count must be at least 1, not {min_count}")
-    return ({"name": "min_count", "count": int(min_count)},)
+OPTIONS = (*(entry.name for entry in fields(IngestOptions)), "min_count")  # as `ingest` is given them
 
 
 def _parse_splits(split: Any) -> tuple[tuple[str, float], ...]:
-    alone = isinstance(split, (str, float))
-    given = [split] if alone else split.items() if isinstance(split, Mapping) else split
-    return tuple(_parse_split(entry) for entry in given)
+    given = split.items() if isinstance(split, Mapping) else split
+    return tuple(map(_parse_split, [split] if isinstance(split, (str, float)) else given))
 
 
 def _parse_split(entry: Any) -> tuple[str, float]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.safe_read import LARGEST_JSON
 from distls.workers.ingestion.formats.table_columns import TableOptions, too_many_columns
 from distls.workers.ingestion.parsing.row_cuts import row_items
-from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
+from distls.workers.ingestion.parsing.text_blocks import Files, SourceFile, TextItem
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions
 
@@ -93,11 +93,6 @@ class SourcePlan:
         """Whether rows are stored dense."""
         return bool(self.headers) and not self.headers[0].sparse
 
-    @property
-    def block_bytes(self) -> int:
-        """Decompressed bytes of a compressed source in one chunk."""
-        return RANGE_BYTES
-
     def n_buckets(self, options: IngestOptions) -> int:
         """Return the buckets per chunk: a power of two, several for each partition."""
         # rows in source order: buckets are slices of one chunk, not of the whole
@@ -108,12 +103,8 @@ class SourcePlan:
 
 def shared_options(options: IngestOptions) -> dict[str, Any]:
     """Return the fields of `ReadOptions` that follow from the options of every format."""
-    return {
-        "labelled": not options.unlabelled,
-        "multilabel": options.multilabel,
-        "float64": options.float64,
-        "skip_errors": options.on_error == "skip",
-    }
+    own = {"multilabel": options.multilabel, "float64": options.float64}
+    return {"labelled": not options.unlabelled, "skip_errors": options.on_error == "skip", **own}
 
 
 def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -> str:
@@ -127,26 +118,21 @@ def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -
 
 
 def text_plan(
-    name: str, reader: Reader[TextItem, Any], files: Sequence[SourceFile], read: ReadOptions, **facts: Any
+    name: str, reader: Reader[TextItem, Any], files: Files, read: ReadOptions, **facts: Any
 ) -> SourcePlan:
     """Plan line-oriented text files: an item is a range of a plain file, or a whole compressed one.
 
     `name` is that of the format; `facts` are other fields of `SourcePlan`.
     """
-    ranges = [(file, start, stop) for file in files for start, stop in _ranges(file)]
-    return SourcePlan(
-        name,
-        reader,
-        tuple(files),
-        tuple(TextItem(n, *entry) for n, entry in enumerate(ranges)),
-        tuple(stop - start for _, start, stop in ranges),
-        read,
-        estimate=sum(file.size * _EXPANSION[file.compression] for file in files),
-        **{"labelled": read.labelled, **facts},
-    )
+    steps = [(file, RANGE_BYTES if file.is_plain else max(file.size, 1)) for file in files]
+    ranges = [(f, start, min(start + step, f.size)) for f, step in steps for start in range(0, f.size, step)]
+    items = item_facts(reader, tuple(TextItem(n, *entry) for n, entry in enumerate(ranges)))
+    estimate = sum(file.size * _EXPANSION[file.compression] for file in files)
+    own = {"estimate": estimate, "labelled": read.labelled, **items, **facts}
+    return SourcePlan(name, files=tuple(files), read=read, **own)
 
 
-def record_items(files: Sequence[SourceFile], separator: str | None) -> tuple[TextItem, ...]:
+def record_items(files: Files, separator: str | None) -> tuple[TextItem, ...]:
     """Return the items of text that is read by records; see `row_items`."""
     return row_items(files, separator, RANGE_BYTES)
 
@@ -155,11 +141,3 @@ def item_facts(reader: Reader[Any, Any], items: tuple[TextItem, ...]) -> dict[st
     """Return the fields of a `SourcePlan` that follow from its items."""
     sizes = tuple(item.stop - item.start for item in items)
     return {"reader": reader, "items": items, "item_bytes": sizes}
-
-
-def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:
-    if not file.is_plain:
-        yield 0, file.size
-        return
-    for start in range(0, file.size, RANGE_BYTES):
-        yield start, min(start + RANGE_BYTES, file.size)

@@ -20,11 +20,7 @@ _AS_ARRAY = "make an array of them first: numpy.savez('pictures.npz', X=PIXELS, 
 _MAGIC = {"gzip": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
-def _no_folder(path: Path) -> bool:
-    return False
-
-
-def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_folder) -> SourceFile:
+def source_file(source: str | Place, is_source: Callable[[Path], bool] = lambda _: False) -> SourceFile:
     """Stat a file and detect its compression; `is_source` decides whether a folder is a source.
 
     Raises BadInputError if it is missing, empty, unreadable, not on a disk, or a folder that is no source.
@@ -78,9 +74,7 @@ def absent(path: Path) -> str:
     pattern = any(character in path.name for character in "*?[")
     if path.name == "-":
         return "no such file; predict and evaluate read standard input, save it in a file for others"
-    return "no such file" + (
-        "; patterns are expanded by shells, and by glob.glob of Python" if pattern else ""
-    )
+    return "no such file" + "; patterns are expanded by shells, and by glob.glob of Python" * pattern
 
 
 def other_quotes(lines: Sequence[str]) -> str:

@@ -7,34 +7,19 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.dataset.partitions import choose_codecs, write_partition
-from distls.storage.dataset.row_origins import (
-    OriginFacts,
-    RowIds,
-    RowSources,
-    take_ids,
-    write_origins,
-)
+from distls.storage.dataset.row_origins import OriginFacts, RowIds, RowSources, take_ids, write_origins
 from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, take_rows
 from distls.storage.temporary.ingest_staging import Segment, StagingArea
 from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of
 from distls.workers.ingestion.merged_values import Merged, Merging
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
-from distls.workers.ingestion.parsing.record_kernels import (
-    copy_records,
-    count_columns,
-    count_entries,
-    gather_dense,
-    gather_pairs,
-    locate_records,
-    read_labels,
-)
-from distls.workers.ingestion.records.record_batch import RecordLayout
+from distls.workers.ingestion.parsing import record_kernels
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Ints, UInts
+from distls.workers.ingestion.records.record_batch import RecordLayout, labels_in
 from distls.workers.ingestion.stand_ins import filled
 from distls.workers.ingestion.transforms import apply_transforms, in_type, stored_width
 from distls.workers.runtime.buffers import borrowed_buffers
@@ -100,6 +85,9 @@ class PartitionItem:
     part: int  # 0 for the training rows, k for the k-th split
     index: int  # number of the partition in its dataset
     pieces: tuple[Piece, ...]  # several for a small split, whose rows are a few of very many
+
+
+Items = Sequence[PartitionItem]
 
 
 @dataclass(frozen=True)
@@ -224,9 +212,8 @@ def _sources_of(spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], ord
     rows = np.concatenate([part.rows for part in parts])[order]
     files = [part.files for part in parts if part.files is not None]
     ids = _joined_ids([part.ids for part in parts if part.ids is not None])
-    return RowSources(
-        rows, np.concatenate(files)[order] if files else None, None if ids is None else take_ids(ids, order)
-    )
+    file = np.concatenate(files)[order] if files else None
+    return RowSources(rows, file, None if ids is None else take_ids(ids, order))
 
 
 def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> RowSources:
@@ -241,12 +228,9 @@ def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> Row
         files.append(np.full(len(numbers), file, dtype=np.uint32))
         if own_ids is not None:
             ids.append(own_ids)
-    joined = _joined_ids(ids)
-    return RowSources(
-        np.concatenate(rows)[taken.rows],
-        np.concatenate(files)[taken.rows] if len(facts.files) > 1 else None,
-        None if joined is None else take_ids(joined, taken.rows),
-    )
+    joined, own = _joined_ids(ids), taken.rows
+    of_file = np.concatenate(files)[own] if len(facts.files) > 1 else None
+    return RowSources(np.concatenate(rows)[own], of_file, None if joined is None else take_ids(joined, own))
 
 
 def _joined_ids(parts: Sequence[RowIds]) -> RowIds | None:
@@ -258,13 +242,12 @@ def _joined_ids(parts: Sequence[RowIds]) -> RowIds | None:
 
 
 def _copied(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[UInts, Ints]:
-    """Copy records into words of their own."""
     n_values, n_labels = (words[row_at + k].astype(np.int64) for k in (0, 1))
     # A record: counts, extra words, labels of two words each, values.
     ends = np.cumsum(2 + spec.layout.n_extra + 2 * n_labels + spec.layout.stride * n_values)
     own = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint32)
     own_at = np.concatenate([[0], ends])
-    copy_records(words, row_at, own_at, own)
+    record_kernels.copy_records(words, row_at, own_at, own)
     return own, own_at[:-1]
 
 
@@ -273,19 +256,19 @@ def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
     words, n_rows = spec.staging.read_segments(segments, piece.n_words, pool)
     row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)  # the end of the last record too
     # Records have no fixed length, so one pass finds where each begins.
-    locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
+    record_kernels.locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
     first = 0 if spec.shuffle else piece.start // spec.n_buckets
     chunk = np.repeat(np.arange(first, first + len(segments)), n_rows)
     return _Records(words, row_at[:-1], chunk)
 
 
 # Ranks were drawn when the rows were staged: every split takes a slice of them.
-def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
+def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> Bools:
     """Return which rows belong to `part`, shape (n_rows,)."""
     # of stratum s of chunk c, the allotment[k, c, s] rows of the lowest ranks go to the first k + 1 splits
     allotment = spec.staging.read_array("allotment")
     if spec.target == "class":
-        stratum = _codes(spec, _labels(spec, records.words, records.row_at)[0])
+        stratum = _codes(spec, labels_in(records.words, records.row_at, spec.layout.n_extra)[0])
         rank = records.words[records.row_at + spec.layout.n_extra]
     else:
         stratum = np.zeros(len(records.row_at), dtype=np.int64)
@@ -300,24 +283,22 @@ def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[
 
 def _gather(spec: AssemblySpec, words: UInts, row_at: Ints, pool: BufferPool) -> Rows:
     dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
-    floats = words.view(np.float32)
     if spec.layout.dense:
         n_values = len(row_at) * spec.n_columns
         values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_columns)
-        gather_dense(words, floats, row_at, spec.layout.n_extra, values)
+        record_kernels.gather_dense(words, row_at, spec.layout.n_extra, values)
         return DenseRows(values)
-    nnz = int(count_entries(words, row_at)[0])
+    nnz = int(record_kernels.count_entries(words, row_at)[0])
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
     # Columns beyond the width may need wider indices until they are cut off.
     indices = _array(pool, "indices", nnz, index_dtype(2**32 if spec.narrowed else spec.n_columns))
     data = _array(pool, "data", nnz, dtype)
-    gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
+    record_kernels.gather_pairs(words, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
     rows = CsrRows(indptr, indices, data)
     return _narrowed(rows, spec.n_columns) if spec.narrowed else rows
 
 
 def _narrowed(rows: CsrRows, n_columns: int) -> CsrRows:
-    """Return the rows without the columns from `n_columns` on."""
     kept = rows.indices < n_columns
     # Counts of kept values before each place give the new offsets.
     before = np.concatenate([[0], np.cumsum(kept)])
@@ -325,19 +306,11 @@ def _narrowed(rows: CsrRows, n_columns: int) -> CsrRows:
     return CsrRows(before[rows.indptr], indices, rows.data[kept])
 
 
-def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> Array:
     return pool.take(name, size * dtype.itemsize).view(dtype)
 
 
-def _labels(spec: AssemblySpec, words: UInts, row_at: Ints) -> tuple[Doubles, Ints]:
-    offsets = np.empty(len(row_at) + 1, dtype=np.int64)
-    labels = np.empty(int(count_entries(words, row_at)[1]), dtype=np.float64)
-    read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
-    return labels, offsets
-
-
 def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
-    """Return the class code of each label."""
     classes = spec.staging.read_array("classes")
     values = classes.ravel()
     # classes taken over from another dataset need not be sorted
@@ -348,7 +321,7 @@ def _codes(spec: AssemblySpec, labels: Doubles) -> Ints:
 def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
     if spec.target == "none":
         return None
-    labels, offsets = _labels(spec, words, row_at)
+    labels, offsets = labels_in(words, row_at, spec.layout.n_extra)
     if spec.target == "continuous":
         # Targets of a row stand side by side in its record.
         return labels.reshape(len(row_at), spec.n_targets)
@@ -360,7 +333,7 @@ def _targets(spec: AssemblySpec, words: UInts, row_at: Ints) -> Any:
     return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
 
 
-def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[Ints, int]:
+def column_counts(spec: AssemblySpec, items: Items) -> tuple[Ints, int]:
     """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(stored_width(spec.transforms, spec.n_columns), dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
@@ -378,18 +351,20 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPo
         else:
             counts += np.bincount(x.indices, minlength=len(counts))
     else:
-        count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+        record_kernels.count_columns(
+            words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts
+        )
     return len(row_at)
 
 
-def transformed_rows(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Iterator[Rows]:
+def transformed_rows(spec: AssemblySpec, items: Items) -> Iterator[Rows]:
     """Yield the rows of each partition after the transforms of `spec`, in source order; they share buffers."""
     with spec.staging.guard(), borrowed_buffers() as pool:
         for item in items:
             yield _transformed(spec, item, _gather(spec, *_rows_of(spec, item, pool), pool))
 
 
-def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
+def column_moments(spec: AssemblySpec, items: Items) -> Moments:
     """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
     width = stored_width(spec.transforms, spec.n_columns)
     # Merged from the left, in the order of the items: the same rounding on any worker.

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.compilation.jit import kernel
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints
 
 _BLOCK_BYTES = 2**20
 
@@ -29,7 +27,7 @@ def moments_of(x: Rows, n_features: int) -> Moments:
     return _of_sparse(x, n_features) if isinstance(x, CsrRows) else _of_dense(x)
 
 
-def row_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def row_blocks(values: Array) -> Iterator[Array]:
     """Yield views of consecutive rows, small because they are copied to float64."""
     # float64 copies of a megabyte stay in the cache.
     step = max(1, _BLOCK_BYTES // (8 * max(values.shape[1], 1)))
@@ -37,7 +35,7 @@ def row_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield values[start : start + step]
 
 
-def columns_of(x: Rows, columns: Ints) -> NDArray[Any]:
+def columns_of(x: Rows, columns: Ints) -> Array:
     """Return some columns of rows, what is not stored as zeros, shape (n_rows, n_columns)."""
     if isinstance(x, DenseRows):
         return x.values[:, columns]
@@ -104,11 +102,8 @@ def scale_of(moments: Moments) -> Doubles:
     return np.where(constant, 1.0, np.sqrt(variance))
 
 
-# -- kernels -------------------------------------------------------------------------------------------
-
-
 @kernel
-def add_columns(indices: NDArray[Any], data: NDArray[Any], sums: Doubles, counts: Ints) -> None:
+def add_columns(indices: Array, data: Array, sums: Doubles, counts: Ints) -> None:
     """Add each value to the sum of its column (shape (n_features,)) and 1 to its count."""
     for k in range(len(data)):
         column = indices[k]
@@ -118,7 +113,7 @@ def add_columns(indices: NDArray[Any], data: NDArray[Any], sums: Doubles, counts
 
 
 @kernel
-def add_deviations(indices: NDArray[Any], data: NDArray[Any], mean: Doubles, squares: Doubles) -> None:
+def add_deviations(indices: Array, data: Array, mean: Doubles, squares: Doubles) -> None:
     """Add the square of each value's distance from the mean of its column; shapes (n_features,)."""
     for k in range(len(data)):
         column = indices[k]

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -45,16 +46,10 @@ def beside(program: str) -> Iterator[None]:
     # the line about compiling is this process's to say
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     changed = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "DISTLS_COMPILING_NOTICE": "0"}
-    silent = subprocess.DEVNULL
+    silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     other = None
     with contextlib.suppress(OSError):  # without another process, this one compiles them
-        other = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=silent,
-            stdout=silent,
-            stderr=silent,
-            env={**os.environ, **changed},
-        )
+        other = subprocess.Popen([sys.executable, "-c", program], **silent, env={**os.environ, **changed})
     try:
         yield
     finally:
@@ -67,12 +62,11 @@ def compile_records() -> None:
     """Call each kernel with two records without values, of the types that an ingest calls it with."""
     words = np.zeros(4, dtype=np.uint32)
     row_at, offsets = np.array([0, 2, 4]), np.zeros(3, dtype=np.int64)
-    floats, labels = words.view(np.float32), np.zeros(0)
     buckets, extra = np.zeros(2, dtype=np.uint32), np.zeros((0, 2), dtype=np.uint32)
     count_entries(words, row_at[:-1])
-    read_labels(words, row_at[:-1], 0, labels, offsets)
-    value_facts(words, floats, row_at[:-1], 0, 1, True)
+    read_labels(words, row_at[:-1], 0, np.zeros(0), offsets)
+    value_facts(words, row_at[:-1], 0, 1, True)
     sort_records(words, row_at, buckets, extra, np.zeros((2, 3), dtype=np.uint32), words.copy())
     locate_records(words, 0, 1, row_at)
-    gather_dense(words, floats, row_at[:-1], 0, np.zeros((2, 0), dtype=np.float32))
-    gather_pairs(words, floats, row_at[:-1], 0, 0, offsets, np.zeros(0, dtype=np.uint16), floats[:0])
+    gather_dense(words, row_at[:-1], 0, np.zeros((2, 0), dtype=np.float32))
+    gather_pairs(words, row_at[:-1], 0, 0, offsets, np.zeros(0, np.uint16), np.zeros(0, np.float32))

@@ -4,17 +4,15 @@ The median is exact: of the 32 bits of a float32, in an order in which larger nu
 count the values by the next eleven. Counts are whole numbers, so that the bits are those of any order of the rows.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows
-from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, transformed_rows
+from distls.workers.ingestion.assemble_task import AssemblySpec, Items, transformed_rows
 from distls.workers.ingestion.column_moments import columns_of
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints, UInts
 
 DIGITS = 11, 11, 10  # bits of each pass
 MOST_VALUES = 2**17  # of a column whose most frequent one is sought
@@ -29,24 +27,19 @@ class Digits(NamedTuple):
     bits: int  # of the digit
 
 
-def _ordered_bits(values: NDArray[Any]) -> NDArray[np.uint32]:
+def _ordered_bits(values: Array) -> UInts:
     """Return float32 numbers as whole ones of the same order."""
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)  # minus zero is zero
     return np.where(bits >> 31, ~bits, bits | np.uint32(2**31)).astype(np.uint32)
 
 
-def number_of_bits(bits: NDArray[np.uint32]) -> Doubles:
+def number_of_bits(bits: UInts) -> Doubles:
     """Return the numbers that `_ordered_bits` made."""
     own = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32)
     return own.view(np.float32).astype(np.float64)
 
 
-# -- tasks -----------------------------------------------------------------------------------------------
-
-
-def column_gaps(
-    columns: Ints, spec: AssemblySpec, items: Sequence[PartitionItem]
-) -> tuple[Ints, Doubles, Ints, int]:
+def column_gaps(columns: Ints, spec: AssemblySpec, items: Items) -> tuple[Ints, Doubles, Ints, int]:
     """Return missing values and the sum of the others of some columns, the non-zeros of all, and the rows."""
     gaps, sums, n_rows = np.zeros(len(columns), np.int64), np.zeros(len(columns)), 0
     counts = np.zeros(spec.n_columns, np.int64)
@@ -62,7 +55,7 @@ def column_gaps(
     return gaps, sums, counts, n_rows
 
 
-def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionItem]) -> Ints:
+def column_digits(digits: Digits, spec: AssemblySpec, items: Items) -> Ints:
     """Count the values of columns by their next digit, of those that begin like their prefix."""
     columns, prefixes, done, bits = digits
     different, places = np.unique(columns, return_inverse=True)
@@ -78,9 +71,7 @@ def column_digits(digits: Digits, spec: AssemblySpec, items: Sequence[PartitionI
     return counts
 
 
-def column_values(
-    columns: Ints, spec: AssemblySpec, items: Sequence[PartitionItem]
-) -> list[tuple[Doubles, Ints]]:
+def column_values(columns: Ints, spec: AssemblySpec, items: Items) -> list[tuple[Doubles, Ints]]:
     """Return the different values of some columns and how often they occur."""
     parts = (columns_of(x, columns).astype(np.float64) for x in transformed_rows(spec, items))
     values = np.concatenate(list(parts))
@@ -91,7 +82,6 @@ def value_counts(values: Doubles, weights: Ints | None = None) -> tuple[Doubles,
     """Return different values, increasing, and the sums of their weights; raise BadInputError for too many."""
     found, places = np.unique(values + 0.0, return_inverse=True)
     if len(found) > MOST_VALUES:
-        raise BadInputError(
-            f"impute: a column has more than {MOST_VALUES} values; most_frequent is for few, take median"
-        )
+        remedy = "most_frequent is for few, take median"
+        raise BadInputError(f"impute: a column has more than {MOST_VALUES} values; {remedy}")
     return found, np.bincount(places, weights=weights, minlength=len(found)).astype(np.int64)

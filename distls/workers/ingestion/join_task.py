@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.partitions import PartitionRecord, write_partition
 from distls.storage.filesystem.paths import place_of
 from distls.storage.rows import CsrRows, Partition, n_rows_of
+from distls.workers.ingestion.parsing.array_types import Int32s
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.task import Task
@@ -31,16 +31,14 @@ class JoinTask(Task):
     first: int  # number there of the first partition
     n_features: int
     n_classes: int
-    codes: NDArray[np.int32]  # the class there of each class here
+    codes: Int32s  # the class there of each class here
     weighted: bool
     codecs: dict[str, str]
 
     def start(self) -> None:
-        """See `Task.start`."""
         self.total = Joined([])
 
     def add(self, index: int, part: Partition) -> None:
-        """Copy a partition."""
         weight = part.sample_weight
         if weight is None and self.weighted:
             weight = np.ones(n_rows_of(part.x), dtype=np.float32)
@@ -50,7 +48,7 @@ class JoinTask(Task):
         )
 
 
-def _recoded(y: Any, codes: NDArray[np.int32]) -> Any:
+def _recoded(y: Any, codes: Int32s) -> Any:
     """Return targets with the codes of the data set that is written."""
     if isinstance(y, CsrRows):
         named = codes[y.indices].astype(y.indices.dtype)

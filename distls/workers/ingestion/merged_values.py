@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of, take_rows
 from distls.workers.ingestion.column_moments import columns_of
-from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Ints
 from distls.workers.ingestion.transforms import apply_transforms, has_step
 
 # Whole numbers up to here stay apart when they are scaled, wherever among them their mean is.
@@ -34,7 +33,7 @@ class Merging:
     """The steps that treat each value by itself, and the type that is stored."""
 
     steps: Steps
-    fitted: Mapping[str, NDArray[Any]]
+    fitted: Mapping[str, Array]
     dtype: str
 
     def found(self, x: Rows) -> Merged:
@@ -47,13 +46,17 @@ class Merging:
         steps = self._own()
         if not steps:
             return []
-        width = x.values.shape[1] if isinstance(x, DenseRows) else _leading(self.steps)
+        # of sparse rows the columns that are centred
+        leading = max((int(step.get("dense", 0)) for step in self.steps), default=0)
+        width = x.values.shape[1] if isinstance(x, DenseRows) else leading
+        # how far from zero the means of these columns are, as far as they are centred
+        means = np.abs(self.fitted["mean"][:width]) if "mean" in self.fitted else np.zeros(width)
         columns: dict[int, Values] = {}
         with np.errstate(all="ignore"):
             try:
                 if width:
                     columns |= self._of_some_rows(_some_rows(x, width), steps)
-                for column, values in _large_columns(x, self._means(width), self._apart()):
+                for column, values in _large_columns(x, means, self._apart()):
                     if column not in columns:
                         columns[column] = self._of_column(column, values, steps)
                 if isinstance(x, CsrRows):
@@ -69,14 +72,9 @@ class Merging:
         return [{name: value for name, value in step.items() if name != "dense"} for step in own]
 
     def _apart(self) -> float:
-        """Return up to where whole numbers stay apart."""
         return _LOGARITHMS_APART if has_step(self.steps, "log1p") else _APART
 
-    def _means(self, width: int) -> NDArray[Any]:
-        """Return how far from zero the means of the first columns are, as far as these are centred."""
-        return np.abs(self.fitted["mean"][:width]) if "mean" in self.fitted else np.zeros(width)
-
-    def _after(self, values: NDArray[Any], first: int, steps: Steps) -> NDArray[Any]:
+    def _after(self, values: Array, first: int, steps: Steps) -> Array:
         """Return what becomes of values of the columns first, ...; shape (n_values, n_columns) as they have."""
         columns = slice(first, first + values.shape[1])
         fitted = {name: self.fitted[name][columns] for name in ("idf", "mean", "std") if name in self.fitted}
@@ -84,11 +82,11 @@ class Merging:
         assert isinstance(x, DenseRows)
         return x.values
 
-    def _pair(self, values: NDArray[Any], at: int, column: int, steps: Steps) -> Values:
+    def _pair(self, values: Array, at: int, column: int, steps: Steps) -> Values:
         two = values[at : at + 2].astype(np.float64)
         return list(zip(two.tolist(), self._after(two[:, None], column, steps)[:, 0].tolist(), strict=True))
 
-    def _of_some_rows(self, values: NDArray[Any], steps: Steps) -> dict[int, Values]:
+    def _of_some_rows(self, values: Array, steps: Steps) -> dict[int, Values]:
         values = np.sort(values, axis=0)
         stored = self._after(values, 0, steps).astype(self.dtype)
         differs = values[1:] != values[:-1]
@@ -100,7 +98,7 @@ class Merging:
             for c in np.flatnonzero(found.any(axis=0))
         }
 
-    def _of_column(self, column: int, values: NDArray[Any], steps: Steps) -> Values:
+    def _of_column(self, column: int, values: Array, steps: Steps) -> Values:
         for some in (values[:_FIRST], values):
             different = np.sort(some)
             different = different[np.concatenate([[True], different[1:] != different[:-1]])]
@@ -128,32 +126,26 @@ class Merging:
         return {int(columns[at]): self._pair(values, int(at), int(columns[at]), steps) for at in found}
 
 
-def _leading(steps: Steps) -> int:
-    """Return the number of columns of sparse rows that are centred."""
-    return max((int(step.get("dense", 0)) for step in steps), default=0)
-
-
-def _whole_pairs(values: NDArray[Any]) -> NDArray[np.bool_]:
+def _whole_pairs(values: Array) -> Bools:
     """Return where two consecutive values are whole numbers; shape that of differences along the first axis."""
     whole = (values == np.floor(values)) & (np.abs(values) < _WHOLE)
     return whole[1:] & whole[:-1]
 
 
-def _some_rows(x: Rows, width: int) -> NDArray[Any]:
+def _some_rows(x: Rows, width: int) -> Array:
     """Return the first `width` values of rows here and there."""
     n_rows = n_rows_of(x)
     rows = np.arange(0, n_rows, max(1, n_rows // _ROWS))[:_ROWS]
     return columns_of(take_rows(x, rows), np.arange(width))
 
 
-def _large(values: NDArray[Any], apart: float) -> NDArray[np.int64]:
-    """Return where values are beyond `apart`."""
+def _large(values: Array, apart: float) -> Ints:
     if not len(values) or max(values.max(), -values.min()) <= apart:  # the usual case, without a temporary
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(np.abs(values) > apart)
 
 
-def _sizes(values: NDArray[Any]) -> NDArray[Any]:
+def _sizes(values: Array) -> Array:
     """Return the largest magnitude of each column of some rows."""
     n_rows, width = values.shape
     # many rows side by side, as a loop over the few values of one costs more
@@ -165,7 +157,7 @@ def _sizes(values: NDArray[Any]) -> NDArray[Any]:
     return np.maximum.reduce([np.abs(part).max(axis=0) for part in parts])
 
 
-def _large_columns(x: Rows, means: Doubles, apart: float) -> Iterator[tuple[int, NDArray[Any]]]:
+def _large_columns(x: Rows, means: Doubles, apart: float) -> Iterator[tuple[int, Array]]:
     """Yield each of the first columns with values beyond `apart`, or whose mean is, and all of its values.
 
     Of one without a large value here the largest may be in other rows. `means` has sizes, shape (n_columns,).

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import RowIds, pack_ids, take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
-from distls.workers.ingestion.parsing.relabel_kernels import have_features, relabel_records
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Ints
+from distls.workers.ingestion.parsing.record_kernels import have_features, relabel_records
 from distls.workers.ingestion.records.labels import number_label, value_labels
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RecordLayout
 
 DROPPED = ("several", "unknown", "empty")  # kinds of rows that may be left out
+_PARTS = ("values", "ends", "text")  # of a table of words
 WITHOUT_LABEL = np.nan  # in ``map``: a label above the level, which its row loses
 
 
@@ -44,9 +44,8 @@ class RowRules:
     level: int = 0  # without one, the parts of a label that are kept
     drop: tuple[str, ...] = ()
     sets: bool = False  # rows may have any number of labels
-    targets: bool = (
-        False  # their labels are several numbers each, of which the reader refuses or drops those with gaps
-    )
+    # their labels are several numbers each, of which the reader refuses or drops those with gaps
+    targets: bool = False
     known: tuple[float, ...] | None = None  # labels of the data of `like`, where others are unknown
 
     @property
@@ -60,23 +59,20 @@ def write_words(staging: StagingArea, name: str, words: Mapping[float, str]) -> 
     """Store words for `read_words`."""
     values = sorted(words)
     packed = pack_ids([words[value] for value in values])
-    for part, array in (
-        ("values", np.array(values, np.float64)),
-        ("ends", packed.ends),
-        ("text", packed.text),
-    ):
+    arrays: tuple[Array, ...] = np.array(values, np.float64), packed.ends, packed.text
+    for part, array in zip(_PARTS, arrays, strict=True):
         staging.write_array(f"{name}-words-{part}", array)
 
 
 def read_words(staging: StagingArea, name: str, values: Doubles) -> dict[float, str]:
     """Return the words of some values by their value; numbers have none."""
-    known, ends, text = (staging.read_array(f"{name}-words-{part}") for part in ("values", "ends", "text"))
+    known, ends, text = (staging.read_array(f"{name}-words-{part}") for part in _PARTS)
     places, found = find(known, values)
     texts = take_ids(RowIds(text, ends), places[found]).texts()
     return dict(zip(values[found].tolist(), texts, strict=True))
 
 
-def find(known: NDArray[np.generic], values: NDArray[np.generic]) -> tuple[Ints, NDArray[np.bool_]]:
+def find(known: Array, values: Array) -> tuple[Ints, Bools]:
     """Return the places of `values` among sorted ones, and which of them are there."""
     places = np.searchsorted(known, values)
     inside = np.minimum(places, max(len(known) - 1, 0))
@@ -100,8 +96,6 @@ class RowStep:
         self.progress, self.pool = run.progress, run.pool
         self.first_row = rules.first_rows[item] if rules.first_rows else 0
 
-    # -- labels ------------------------------------------------------------------------------------------
-
     def joined(self, batch: RecordBatch, numbers: Ints) -> tuple[RowLabels, dict[int, str]]:
         """Return the labels of a batch in the other file, and why rows have none; `numbers` are those of its rows."""
         # Mapped into memory: pages of the tables that no row needs are never read.
@@ -124,7 +118,7 @@ class RowStep:
         values = np.asarray(self.staging.read_array("labels-values")[source])
         return RowLabels(values, own, read_words(self.staging, "labels", np.unique(values))), faults
 
-    def mapped(self, labels: RowLabels) -> tuple[RowLabels, NDArray[np.bool_]]:
+    def mapped(self, labels: RowLabels) -> tuple[RowLabels, Bools]:
         """Return labels in place of labels, and which labels are unknown; those above the level are NaN."""
         # Distinct labels only, of which a batch has few.
         known, places = np.unique(labels.values, return_inverse=True)
@@ -142,8 +136,6 @@ class RowStep:
             known, words = value_labels(kept)
             known[~np.array(deep, dtype=bool)] = WITHOUT_LABEL
         return RowLabels(known[places], labels.ends, words), unknown[places]
-
-    # -- rows --------------------------------------------------------------------------------------------
 
     def apply(self, batch: RecordBatch, labels: RowLabels, numbers: Ints) -> tuple[RecordBatch, Ints]:
         """Return the rows of a batch that are kept, with their labels, and which these are.
@@ -184,7 +176,7 @@ class RowStep:
             self._explain(faults, labels, rows, unknown)
         return _distinct(own, rows, ~unknown & ~np.isnan(own.values))
 
-    def _known(self, labels: RowLabels, left_out: Mapping[str, NDArray[np.bool_]]) -> RowLabels:
+    def _known(self, labels: RowLabels, left_out: Mapping[str, Bools]) -> RowLabels:
         """Return the labels that other data have; rows with none of them are unknown, unless they have several."""
         if self.rules.known is None:
             return labels
@@ -195,21 +187,14 @@ class RowStep:
         left_out["unknown"][~found & ~left_out["several"]] = True
         return _distinct(labels, rows, inside)
 
-    def _explain(
-        self, faults: dict[int, str], labels: RowLabels, rows: Ints, unknown: NDArray[np.bool_]
-    ) -> None:
-        """Add why rows with unknown labels are refused."""
+    def _explain(self, faults: dict[int, str], labels: RowLabels, rows: Ints, unknown: Bools) -> None:
         for place in np.flatnonzero(unknown).tolist():
             value = float(labels.values[place])
             shown = quoted(labels.words.get(value, _number(value)).encode())
             faults.setdefault(int(rows[place]), f"{shown}: a label that is not in {self.rules.label_map}")
 
     def _count(
-        self,
-        left_out: Mapping[str, NDArray[np.bool_]],
-        faults: Mapping[int, str],
-        labels: RowLabels,
-        batch: RecordBatch,
+        self, left_out: Mapping[str, Bools], faults: Mapping[int, str], labels: RowLabels, batch: RecordBatch
     ) -> None:
         """Count the rows of each kind as left out, or refuse them where nobody asked for that."""
         # In the order of the rows, whatever the rule, as readers refuse lines.
@@ -237,15 +222,10 @@ class RowStep:
         row_at = np.empty(len(kept) + 1, dtype=np.int64)
         own = labels.values, labels.ends
         relabel_records(batch.words, batch.row_at, kept, *own, self.layout.n_extra, words, row_at)
-        return replace(
-            batch,
-            words=words[: row_at[-1]],
-            row_at=row_at,
-            row_line=batch.row_line[kept],
-            weights=None if batch.weights is None else batch.weights[kept],
-            ids=None if batch.ids is None else take_ids(batch.ids, kept),
-            label_words=dict(labels.words),
-        )
+        weights = None if batch.weights is None else batch.weights[kept]
+        ids = None if batch.ids is None else take_ids(batch.ids, kept)
+        batch = replace(batch, row_line=batch.row_line[kept], weights=weights, ids=ids)
+        return replace(batch, words=words[: row_at[-1]], row_at=row_at, label_words=dict(labels.words))
 
 
 def _shown(labels: RowLabels, row: int) -> str:
@@ -257,7 +237,7 @@ def _number(value: float) -> str:
     return "" if np.isnan(value) else str(number_label(value))
 
 
-def _distinct(labels: RowLabels, rows: Ints, kept: NDArray[np.bool_]) -> RowLabels:
+def _distinct(labels: RowLabels, rows: Ints, kept: Bools) -> RowLabels:
     """Return the labels that are kept, each once in its row."""
     n_rows, rows, values = len(labels.ends) - 1, rows[kept], labels.values[kept]
     # The rows stay in order, so their records can be copied in one pass.

@@ -9,12 +9,7 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
-from distls.workers.ingestion.parsing.record_kernels import (
-    count_entries,
-    read_labels,
-    sort_records,
-    value_facts,
-)
+from distls.workers.ingestion.parsing.record_kernels import sort_records, value_facts
 from distls.workers.ingestion.records.reader import Reader, SourceItem, refusals_together
 from distls.workers.ingestion.records.record_batch import (
     Progress,
@@ -22,6 +17,7 @@ from distls.workers.ingestion.records.record_batch import (
     ReadRun,
     RecordBatch,
     RecordLayout,
+    labels_in,
 )
 from distls.workers.ingestion.row_rules import RowLabels, RowRules, RowStep
 from distls.workers.runtime.buffers import borrowed_buffers
@@ -73,17 +69,17 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     layout = spec.layout
     step = None if spec.rules is None else RowStep(spec.rules, spec.staging, item.number, layout, run)
     # Rows that are left out have numbers too, as refused ones have, by which origins are joined.
-    before, refused = (
-        sum(chunk["rows"] for chunk in chunks) + sum(progress.dropped.values()),
-        progress.skipped,
-    )
+    before = sum(chunk["rows"] for chunk in chunks) + sum(progress.dropped.values())
+    refused = progress.skipped
     with refusals_together(item, progress, spec.read.skip_errors):
         for batch in spec.reader.batches(item, run):
             numbers = _numbers_in_item(batch, before + refused, progress)
             progress.skipped_since.clear()
             before, refused = before + len(numbers), progress.skipped
             if step is not None:
-                labels = RowLabels(*_labels_of(batch, layout.n_extra), batch.label_words)
+                labels = RowLabels(
+                    *labels_in(batch.words, batch.row_at[:-1], layout.n_extra), batch.label_words
+                )
                 batch, kept = step.apply(batch, labels, numbers.astype(np.int64))
                 numbers = numbers[kept]
                 # Rows that the rules refuse are counted with those that the reader did.
@@ -131,9 +127,8 @@ def _write_batch(
     pool: BufferPool,
     numbers: UInts,
 ) -> dict[str, Any]:
-    """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
-    labels, offsets = _labels_of(batch, n_extra)
+    labels, offsets = labels_in(batch.words, batch.row_at[:-1], n_extra)
     facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets), "rounded": batch.rounded}
     if spec.find_values:
         facts |= _value_facts(spec, batch)
@@ -155,14 +150,6 @@ def _write_batch(
     # With the chunk: a resumed item starts exactly behind it.
     facts["progress"] = asdict(progress)
     return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts, origins)
-
-
-def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[Doubles, Ints]:
-    rows = batch.row_at[:-1]
-    labels = np.empty(int(count_entries(batch.words, rows)[1]), dtype=np.float64)
-    offsets = np.empty(len(rows) + 1, dtype=np.int64)
-    read_labels(batch.words, rows, n_extra, labels, offsets)
-    return labels, offsets
 
 
 def _label_facts(spec: StageSpec, batch: RecordBatch, labels: Doubles, offsets: Ints) -> dict[str, Any]:
@@ -187,11 +174,8 @@ def _label_facts(spec: StageSpec, batch: RecordBatch, labels: Doubles, offsets: 
 
 
 def _value_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
-    floats = batch.words.view(np.float32)
-    layout, rows = spec.layout, batch.row_at[:-1]
-    smallest, row, largest, counts = value_facts(
-        batch.words, floats, rows, layout.n_extra, layout.stride, layout.dense
-    )
+    own = spec.layout.n_extra, spec.layout.stride, spec.layout.dense
+    smallest, row, largest, counts = value_facts(batch.words, batch.row_at[:-1], *own)
     line = int(batch.row_line[row]) if row >= 0 else -1
     return {"minimum": [float(smallest), line], "largest": float(largest), "counts": bool(counts)}
 
@@ -199,9 +183,8 @@ def _value_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
 def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> UInts:
     """Return the bucket of each row, shape (n_rows,)."""
     if spec.shuffle:
-        return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(
-            0, spec.n_buckets, n_rows, dtype=np.uint32
-        )
+        random = rng(spec.seed, Purpose.SHUFFLE, item, part)
+        return random.integers(0, spec.n_buckets, n_rows, dtype=np.uint32)
     return (np.arange(n_rows, dtype=np.int64) * spec.n_buckets // n_rows).astype(np.uint32)
 
 

@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.ingestion.formats.table_columns import USUAL, Feature, first_columns
-from distls.workers.ingestion.parsing.array_types import Doubles
+from distls.workers.ingestion.parsing.array_types import Bools, Doubles, Ints
 from distls.workers.ingestion.transforms import impute
 
 
@@ -50,7 +49,7 @@ def filled(x: Rows, fill: Doubles) -> tuple[Rows, list[list[int]]]:
     return rows, [[c, int(counts[c])] for c in np.flatnonzero(counts).tolist()]
 
 
-def _counts(x: Rows, missing: NDArray[np.bool_], width: int) -> NDArray[np.int64]:
+def _counts(x: Rows, missing: Bools, width: int) -> Ints:
     if isinstance(x, DenseRows):
         return missing.sum(axis=0)
     return np.bincount(x.indices[missing], minlength=width)

@@ -69,9 +69,7 @@ def survey_table(item: Any, spec: SurveySpec) -> dict[str, Any]:
     if isinstance(item, TextItem) and not spec.read.source:
         return _survey_text(item, spec)
     found = _survey_text(item, spec, plain=True) if spec.read.source == "csv" else {}
-    return (
-        found if "lines" in found else {**survey_columns(item, spec.read, spec.limits, spec.checked), **found}
-    )
+    return found if "lines" in found else survey_columns(item, spec.read, spec.limits, spec.checked) | found
 
 
 def _survey_text(item: TextItem, spec: SurveySpec, plain: bool = False) -> dict[str, Any]:
@@ -196,7 +194,6 @@ class _ColumnReader(RowReader):
         return sorted(values | {self.options.na} if self.columns[column, 2] else values)
 
     def result(self) -> dict[str, Any]:
-        """Return what `survey_item` returns."""
         entries = self.table.by_column()
         collected = np.flatnonzero(self.columns[:, 0] == Kind.COLLECT).tolist()
         for column in collected:
@@ -212,9 +209,6 @@ class _ColumnReader(RowReader):
             "codes": np.flatnonzero(self.columns[:, 2] == CODED).tolist(),
             "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
         }
-
-
-# -- record batches ------------------------------------------------------------------------------------
 
 
 _LARGEST_BATCH = 2**17
@@ -276,12 +270,7 @@ def _texts(path: str, name: str, batch: Any, options: TableOptions, arrow: Any) 
 
 
 def _note_word(
-    words: dict[int, tuple[int, str]],
-    column: int,
-    texts: Any,
-    options: TableOptions,
-    lines: Ints,
-    arrow: Any,
+    words: dict[int, tuple[int, str]], column: int, texts: Any, options: TableOptions, lines: Ints, arrow: Any
 ) -> None:
     """Record the first text of a column that is no number, or of labels no label by its value."""
     if column in words or kind_of_column(arrow.types, texts.type) != "text" or not options.source:
@@ -322,8 +311,6 @@ def _largest(item: ParquetItem | TextItem, first: int, name: str, column: Any, a
         # The row of the largest index, for the message.
         place = arrow.compute.index(flat, largest).as_py()
         row = first + arrow.compute.list_parent_indices(column)[place].as_py()
-        raise BadInputError(
-            f"{item.where(row)}: column {quoted(name.encode())}: {largest}: an index must be a whole number from 0 "
-            f"to {_MOST_FEATURES - 1}"
-        )
+        why = f"an index must be a whole number from 0 to {_MOST_FEATURES - 1}"
+        raise BadInputError(f"{item.where(row)}: column {quoted(name.encode())}: {largest}: {why}")
     return int(largest)

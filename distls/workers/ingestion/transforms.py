@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.compilation.jit import kernel
 from distls.workers.ingestion.column_moments import row_blocks
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints
 from distls.workers.linear_algebra.column_selection import places_of
 
 Ranges = Sequence[Sequence[int]]  # first column and last + 1
 
 
-def impute(x: Rows, step: Mapping[str, Any], fitted: Mapping[str, NDArray[Any]], where: str) -> Rows:
+def impute(x: Rows, step: Mapping[str, Any], fitted: Mapping[str, Array], where: str) -> Rows:
     """Fill in missing values, and add a feature for each column of ``indicators``: 1 where it lacks one."""
     fill, marked = fitted["fill"], np.array(step["indicators"], dtype=np.int64)
     width = step["columns"]
@@ -57,9 +56,6 @@ def _imputed_sparse(x: CsrRows, step: Mapping[str, Any], fill: Doubles, marked: 
     return CsrRows(np.concatenate([[0], np.cumsum(counts)]), indices, data)
 
 
-# -- columns of documents --------------------------------------------------------------------------------
-
-
 def normalise_ranges(x: Rows, ranges: Ranges) -> None:
     """Divide the values of each row by their Euclidean norm, in place, those of each range by their own."""
     for first, stop in ranges:
@@ -83,9 +79,6 @@ def in_ranges(x: Rows, ranges: Ranges) -> Any:
     for first, stop in ranges:
         found |= (columns >= first) & (columns < stop)
     return found if isinstance(x, CsrRows) else (slice(None), found)
-
-
-# -- numbers beside sparse columns -----------------------------------------------------------------------
 
 
 def centre_leading(x: CsrRows, width: int, mean: Doubles, std: Doubles) -> CsrRows:
@@ -123,7 +116,7 @@ _LARGEST_SQUARED = 1e150
 _FEW = 16  # columns for each value, where values are looked up one by one
 
 Steps = Sequence[Mapping[str, Any]]
-Fitted = Mapping[str, NDArray[Any]]
+Fitted = Mapping[str, Array]
 
 
 def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
@@ -135,9 +128,8 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
     if len(steps) > 1 and has_step(steps, AUTO):
         raise ParameterError("transform auto chooses all transforms; give it alone")
     if sum(step["name"] == "idf" for step in steps) > 1:
-        raise ParameterError(
-            "transform idf is given twice; its weights are fitted once, on the source values"
-        )
+        remedy = "its weights are fitted once, on the source values"
+        raise ParameterError(f"transform idf is given twice; {remedy}")
     if sum(step["name"] == "standardize" for step in steps) > 1:
         raise ParameterError("transform standardize is given twice; it is fitted once")
     return steps
@@ -227,7 +219,7 @@ def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
     return x
 
 
-def _values(x: Rows) -> NDArray[Any]:
+def _values(x: Rows) -> Array:
     return x.data if isinstance(x, CsrRows) else x.values
 
 
@@ -262,9 +254,8 @@ def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows
         wrong[own] = values[own] <= -1
         position = int(np.flatnonzero(wrong.reshape(-1))[0])
         value = float(values.reshape(-1)[position])
-        raise BadInputError(
-            f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
-        )
+        remedy = "values must be above -1"
+        raise BadInputError(f"{where}, row {_row_of(x, position)}: log1p of {value:g}; {remedy}")
     if own is ...:
         np.log1p(values, out=values)
     else:
@@ -330,11 +321,8 @@ _APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
 }
 
 
-# -- kernels -------------------------------------------------------------------------------------------
-
-
 @kernel
-def normalise_rows(indptr: Ints, data: NDArray[Any]) -> None:
+def normalise_rows(indptr: Ints, data: Array) -> None:
     """Divide each row by its Euclidean norm, in place; rows of zeros stay."""
     for r in range(len(indptr) - 1):
         square = 0.0
@@ -347,7 +335,7 @@ def normalise_rows(indptr: Ints, data: NDArray[Any]) -> None:
 
 
 @kernel
-def keep_columns(indptr: Ints, indices: NDArray[Any], data: NDArray[Any], place: Ints) -> None:
+def keep_columns(indptr: Ints, indices: Array, data: Array, place: Ints) -> None:
     """Renumber column c to place[c], or drop it if that is negative, in place; `indptr` is updated."""
     kept, start = 0, indptr[0]
     for r in range(len(indptr) - 1):
@@ -362,7 +350,7 @@ def keep_columns(indptr: Ints, indices: NDArray[Any], data: NDArray[Any], place:
 
 
 @kernel
-def scale_columns(indices: NDArray[Any], data: NDArray[Any], weights: Doubles) -> None:
+def scale_columns(indices: Array, data: Array, weights: Doubles) -> None:
     """Multiply each value by the weight (shape (n_features,)) of its column, in place."""
     for k in range(len(data)):
         data[k] = data[k] * weights[indices[k]]

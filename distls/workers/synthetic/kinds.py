@@ -21,10 +21,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator
 
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Int32s, Ints, Singles
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.synthetic.topic_documents import (
     BLOCK_ROWS,
@@ -35,15 +36,13 @@ from distls.workers.synthetic.topic_documents import (
     unit_log_tf,
 )
 
-# -- dense rows: Gaussian classes, factors, linear models of numbers -------------------------------------
-
 
 class GaussianModel(NamedTuple):
     """Parameters of the classes, all float32."""
 
-    mean: NDArray[np.float32]  # shape (n_classes, n_features)
-    scale: NDArray[np.float32]  # likewise
-    factors: NDArray[np.float32]  # shape (n_factors, n_classes, n_features)
+    mean: Singles  # shape (n_classes, n_features)
+    scale: Singles  # likewise
+    factors: Singles  # shape (n_factors, n_classes, n_features)
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,14 @@ class Gaussians:
     separation: float
     n_factors: int = 2
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> GaussianModel:
-        """Draw the parameters of all classes."""
+    def build(self, kind: Kind, generator: Generator) -> GaussianModel:
         shape = (kind.n_classes, kind.n_features)
         mean = self.separation * generator.standard_normal(shape)
         scale = generator.uniform(0.5, 1.5, shape)
         factors = generator.uniform(-0.5, 0.5, (self.n_factors, *shape))
         return GaussianModel(*(table.astype(np.float32) for table in (mean, scale, factors)))
 
-    def draw(
-        self, kind: Kind, model: GaussianModel, generator: np.random.Generator
-    ) -> tuple[DenseRows, NDArray[np.int32]]:
-        """Draw one block of points with their labels."""
+    def draw(self, kind: Kind, model: GaussianModel, generator: Generator) -> tuple[DenseRows, Int32s]:
         true, y = self.labels.draw(generator)
         values = generator.standard_normal((BLOCK_ROWS, kind.n_features), dtype=np.float32)
         values *= model.scale[true]
@@ -75,12 +70,12 @@ class Gaussians:
         return DenseRows(values), y
 
 
-def harmonic_decay(n: int) -> NDArray[np.float64]:
+def harmonic_decay(n: int) -> Doubles:
     """Return 1, 1/2, 1/3, ..., 1/n."""
     return 1.0 / np.arange(1, n + 1)
 
 
-def geometric_decay(n: int) -> NDArray[np.float64]:
+def geometric_decay(n: int) -> Doubles:
     """Return n numbers from 1 to 1/100 in equal ratios, as fractions of 2^30, scaled to a sum of squares of 1."""
     whole = np.rint(10.0 ** (-2.0 * np.arange(n) / (n - 1)) * 2.0**30)
     return whole / math.sqrt(math.fsum(whole * whole))
@@ -89,9 +84,9 @@ def geometric_decay(n: int) -> NDArray[np.float64]:
 class FactorModel(NamedTuple):
     """Parameters of all blocks of factors."""
 
-    scale: NDArray[np.float32]  # shape (n_features,)
-    signal: NDArray[np.float64]  # shape (n_features,), unit length
-    pairings: NDArray[np.int64]  # shape (rotations, n_features), permutations
+    scale: Singles  # shape (n_features,)
+    signal: Doubles  # shape (n_features,), unit length
+    pairings: Ints  # shape (rotations, n_features), permutations
 
 
 @dataclass(frozen=True)
@@ -102,13 +97,12 @@ class Factors:
     achievable error is arctan(noise) / pi.
     """
 
-    scales: Callable[[int], NDArray[np.float64]]
+    scales: Callable[[int], Doubles]
     damped: bool
     rotations: int
     noise: float = 0.5
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> FactorModel:
-        """Draw the direction that decides the label, and the pairs."""
+    def build(self, kind: Kind, generator: Generator) -> FactorModel:
         scale = self.scales(kind.n_features)
         signal = generator.standard_normal(kind.n_features)
         signal *= np.sqrt(scale) if self.damped else 1.0
@@ -118,10 +112,7 @@ class Factors:
             pairing[:] = generator.permutation(kind.n_features)
         return FactorModel(scale.astype(np.float32), signal, pairings)
 
-    def draw(
-        self, kind: Kind, model: FactorModel, generator: np.random.Generator
-    ) -> tuple[DenseRows, NDArray[np.int32]]:
-        """Draw one block of rows with their labels."""
+    def draw(self, kind: Kind, model: FactorModel, generator: Generator) -> tuple[DenseRows, Int32s]:
         columns = generator.standard_normal((kind.n_features, kind.block_rows), dtype=np.float32)
         margin = _product(model.signal, columns) + self.noise * generator.standard_normal(kind.block_rows)
         columns *= model.scale[:, None]
@@ -142,14 +133,10 @@ class Regression:
 
     variance: float = 0.2
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Draw the coefficients w*."""
+    def build(self, kind: Kind, generator: Generator) -> Doubles:
         return generator.standard_normal(kind.n_features)
 
-    def draw(
-        self, kind: Kind, model: NDArray[np.float64], generator: np.random.Generator
-    ) -> tuple[DenseRows, NDArray[np.float64]]:
-        """Draw one block of inputs with their targets."""
+    def draw(self, kind: Kind, model: Doubles, generator: Generator) -> tuple[DenseRows, Doubles]:
         columns = generator.random((kind.n_features, kind.block_rows), dtype=np.float32)
         columns[0] = 1.0
         noise = math.sqrt(self.variance) * generator.standard_normal(kind.block_rows)
@@ -157,7 +144,7 @@ class Regression:
         return DenseRows(np.ascontiguousarray(columns.T)), targets[:, None]
 
 
-def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDArray[np.float64]:
+def _product(weights: Doubles, columns: Singles) -> Doubles:
     """Return ``weights @ columns``, shape (n,)."""
     # summed feature by feature, unlike a BLAS: the same bits on any machine
     total = np.zeros(columns.shape[1])
@@ -172,10 +159,10 @@ def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDAr
 class Topics(NamedTuple):
     """The model that all blocks share."""
 
-    edges: NDArray[np.int64]  # (n_features,), cumulated weights of the ranks in the background
-    column: NDArray[np.int64]  # (n_features,), the column of each rank
-    own: NDArray[np.int64]  # (n_classes, terms), ranks of each class's terms, the most frequent first
-    group: NDArray[np.int64]  # (n_groups, terms), those of each group of neighbouring classes
+    edges: Ints  # (n_features,), cumulated weights of the ranks in the background
+    column: Ints  # (n_features,), the column of each rank
+    own: Ints  # (n_classes, terms), ranks of each class's terms, the most frequent first
+    group: Ints  # (n_groups, terms), those of each group of neighbouring classes
 
 
 @dataclass(frozen=True)
@@ -198,8 +185,7 @@ class ManyTopics:
     power: float = 1.3  # of the background
     flat: float = 0.9  # of the law that lists are drawn from: rarer terms than the background's
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> Topics:
-        """Draw the lists of all classes and groups."""
+    def build(self, kind: Kind, generator: Generator) -> Topics:
         edges, rarer = (self._edges(kind, power) for power in (self.power, self.flat))
         column = generator.permutation(kind.n_features)
         groups = -(-kind.n_classes // self.group)
@@ -209,15 +195,12 @@ class ManyTopics:
         ]
         return Topics(edges, column, lists[0], lists[1])
 
-    def _edges(self, kind: Kind, power: float) -> NDArray[np.int64]:
+    def _edges(self, kind: Kind, power: float) -> Ints:
         weights = (np.arange(kind.n_features, dtype=np.float64) + self.shift) ** -power
         # whole numbers, so that no machine draws other terms
         return np.cumsum(np.rint(weights * (2.0**40 / weights.sum())).astype(np.int64))
 
-    def draw(
-        self, kind: Kind, model: Topics, generator: np.random.Generator
-    ) -> tuple[CsrRows, NDArray[np.int32]]:
-        """Draw one block of documents with their labels."""
+    def draw(self, kind: Kind, model: Topics, generator: Generator) -> tuple[CsrRows, Int32s]:
         true, y = self.labels.draw(generator)
         lengths = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
         row = np.repeat(np.arange(BLOCK_ROWS), lengths)
@@ -234,8 +217,6 @@ class ManyTopics:
         indices = (cells % kind.n_features).astype(index_dtype(kind.n_features))
         return CsrRows(indptr, indices, unit_log_tf(indptr, frequencies)), y
 
-
-# -- kinds -----------------------------------------------------------------------------------------------
 
 PARTS = ("train", "test")  # a part's position keys its random stream: only append
 
@@ -309,7 +290,7 @@ KINDS: dict[str, Kind] = {
 # fmt: on
 
 
-def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
+def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, Array]:
     """Generate rows [index * n, (index + 1) * n) of a stream, n the kind's `block_rows`.
 
     Rows are float32, unit CsrRows or DenseRows, as `KINDS[kind].layout` says; targets int32 codes (n,) or float64 (n,
@@ -322,7 +303,7 @@ def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[An
     return made.family.draw(made, _model(kind, seed), generator)
 
 
-def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tuple[Rows, NDArray[Any]]:
+def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tuple[Rows, Array]:
     """Generate rows [start, stop) of a stream, whatever the blocks; parameters and results as in `block`."""
     if not 0 <= start <= stop:
         raise ParameterError(f"rows {start} to {stop}: need 0 <= start <= stop")

@@ -20,16 +20,12 @@ class ExportTask(Task):
     separator: bytes  # between label and features
 
     def add(self, index: int, part: Partition) -> None:
-        """Write the rows."""
         x = part.x
         assert isinstance(x, CsrRows)
         labels = np.array(self.labels, dtype=np.int64)[part.y]
         out = np.empty((len(x.data) + n_rows_of(x)) * BYTES_PER_VALUE, dtype=np.uint8)
         size = format_rows(*x, labels, self.first_index, np.frombuffer(self.separator, np.uint8), out)
         self.total = out[:size].tobytes()
-
-
-# -- kernels -------------------------------------------------------------------------------------------
 
 
 # " 4294967295:-1234567890.1234567" and some room

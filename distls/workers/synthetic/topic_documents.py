@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, index_dtype
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Int32s, Ints, Singles, ULongs
+from distls.workers.ingestion.parsing.decimal_kernels import trailing_zeros
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -23,17 +26,11 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 _BITS_30, _BITS_27, _BITS_31, _BITS_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-_BITS_6, _BITS_58 = np.uint64(6), np.uint64(58)
-
-# trailing_zeros(x) = _DE_BRUIJN[((x & -x) * _DE_BRUIJN_FACTOR) >> 58]: numba has no public intrinsic for it
-_DE_BRUIJN_FACTOR = np.uint64(0x03F79D71B4CB0A89)
-_DE_BRUIJN = np.zeros(64, dtype=np.int64)
-for _bit in range(64):
-    _DE_BRUIJN[((int(_DE_BRUIJN_FACTOR) << _bit) & (2**64 - 1)) >> 58] = _bit
+_BITS_6 = np.uint64(6)
 
 
 @kernel
-def alias_cells(weights: NDArray[np.int64]) -> NDArray[np.uint64]:
+def alias_cells(weights: Ints) -> ULongs:
     """Build Walker's alias table of a discrete distribution (Vose's method, exact in integers).
 
     Weights are int64, not negative, their sum at most 2^31, so that nothing below overflows. Cell i of the uint64
@@ -71,7 +68,7 @@ def alias_cells(weights: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 @helper
-def _next(state: NDArray[np.uint64]) -> np.uint64:
+def _next(state: ULongs) -> np.uint64:
     """Advance a splitmix64 state of shape (1,) and return 64 random bits."""
     state[0] += _STEP
     z = state[0]
@@ -81,7 +78,7 @@ def _next(state: NDArray[np.uint64]) -> np.uint64:
 
 
 @kernel
-def _draw(cells: NDArray[np.uint64], state: NDArray[np.uint64]) -> np.uint64:
+def _draw(cells: ULongs, state: ULongs) -> np.uint64:
     """Draw one column from an alias table of shape (n_features,): one number, one memory access."""
     bits = _next(state)
     column = ((bits >> _BITS_32) * np.uint64(len(cells))) >> _BITS_32
@@ -91,12 +88,7 @@ def _draw(cells: NDArray[np.uint64], state: NDArray[np.uint64]) -> np.uint64:
 
 @kernel
 def _count(
-    cells: NDArray[np.uint64],
-    n_draws: int,
-    repeat: np.uint64,
-    state: NDArray[np.uint64],
-    counts: NDArray[np.uint16],
-    present: NDArray[np.uint64],
+    cells: ULongs, n_draws: int, repeat: np.uint64, state: ULongs, counts: NDArray[np.uint16], present: ULongs
 ) -> None:
     """Add `n_draws` terms to the document's `counts` (n_features,) and to its bitmap `present`.
 
@@ -112,11 +104,7 @@ def _count(
 
 @helper
 def _flush(
-    counts: NDArray[np.uint16],
-    present: NDArray[np.uint64],
-    indices: NDArray[Any],
-    frequencies: NDArray[np.uint16],
-    at: int,
+    counts: NDArray[np.uint16], present: ULongs, indices: Array, frequencies: NDArray[np.uint16], at: int
 ) -> int:
     """Append the document's columns in increasing order with their counts, empty both, return the new end.
 
@@ -126,9 +114,8 @@ def _flush(
         bits = present[word]
         present[word] = 0
         while bits != 0:
-            lowest = bits & (~bits + _ONE)
-            column = word * 64 + _DE_BRUIJN[(lowest * _DE_BRUIJN_FACTOR) >> _BITS_58]
-            bits ^= lowest
+            column = word * 64 + trailing_zeros(bits)
+            bits &= bits - _ONE  # without the lowest
             indices[at] = column
             frequencies[at] = counts[column]
             counts[column] = 0
@@ -139,13 +126,13 @@ def _flush(
 @kernel
 def draw_documents(
     key: np.uint64,
-    cells: NDArray[np.uint64],
-    topics: NDArray[np.int64],
-    n_topical: NDArray[np.int64],
-    n_background: NDArray[np.int64],
+    cells: ULongs,
+    topics: Ints,
+    n_topical: Ints,
+    n_background: Ints,
     repeat: np.uint64,
-    indptr: NDArray[np.int64],
-    indices: NDArray[Any],
+    indptr: Ints,
+    indices: Array,
     frequencies: NDArray[np.uint16],
 ) -> None:
     """Draw the terms of a block of documents into `indptr`, `indices` and `frequencies`.
@@ -184,10 +171,10 @@ BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions 
 class Family(Protocol):
     """Generator of the rows of a family of kinds."""
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> Any:
+    def build(self, kind: Kind, generator: Generator) -> Any:
         """Draw what all blocks of one seed share (topics, class means), whatever the part."""
 
-    def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
+    def draw(self, kind: Kind, model: Any, generator: Generator) -> tuple[Any, Array]:
         """Draw one block: `kind.block_rows` rows (Rows) and their class codes (n_rows,) or targets (n_rows, 1)."""
 
 
@@ -215,7 +202,7 @@ class Labels:
     priors: Sequence[float]
     noise: float = 0.02
 
-    def draw(self, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def draw(self, generator: Generator) -> tuple[Ints, Int32s]:
         """Draw a block's true classes (int64) and its noisy labels (int32), both of shape (BLOCK_ROWS,)."""
         n_classes = len(self.priors)
         edges = np.cumsum(self.priors)
@@ -247,7 +234,7 @@ class Documents:
     power: float = 1.3
     burst: float = 0.35
 
-    def build(self, kind: Kind, generator: np.random.Generator) -> NDArray[np.uint64]:
+    def build(self, kind: Kind, generator: Generator) -> ULongs:
         """Draw the alias tables of the topics, then of the background: (n_classes + 1, n_features)."""
         rank = np.arange(kind.n_features, dtype=np.float64)
         background = (rank + self.shift) ** -self.power
@@ -261,10 +248,7 @@ class Documents:
         cells[-1] = _alias_table(background, column)
         return cells
 
-    def draw(
-        self, kind: Kind, model: NDArray[np.uint64], generator: np.random.Generator
-    ) -> tuple[CsrRows, NDArray[np.int32]]:
-        """Draw one block of documents with their labels."""
+    def draw(self, kind: Kind, model: ULongs, generator: Generator) -> tuple[CsrRows, Int32s]:
         true, y = self.labels.draw(generator)
         n_draws = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
         n_topical = generator.binomial(n_draws, self.topical)
@@ -278,23 +262,21 @@ class Documents:
         return CsrRows(indptr, indices[:nnz].copy(), unit_log_tf(indptr, frequencies[:nnz])), y
 
 
-def document_lengths(
-    generator: np.random.Generator, draws: float, spread: float, n_rows: int
-) -> NDArray[np.int64]:
+def document_lengths(generator: Generator, draws: float, spread: float, n_rows: int) -> Ints:
     """Draw log-normal numbers of terms, int64 (n_rows,), clipped so that no row is degenerate."""
     centre = np.log(draws) - spread**2 / 2
     lengths = np.exp(centre + spread * generator.standard_normal(n_rows))
     return np.rint(np.clip(lengths, 5.0, 20.0 * draws)).astype(np.int64)
 
 
-def _alias_table(weights: NDArray[np.float64], column: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _alias_table(weights: Doubles, column: Ints) -> ULongs:
     """Alias table, uint64 (n_features,): term r has the weight ``weights[r]`` and stands in ``column[r]``."""
     whole = np.empty(len(weights), dtype=np.int64)
     whole[column] = np.rint(weights * (2.0**30 / weights.sum()))
     return alias_cells(whole)
 
 
-def unit_log_tf(indptr: NDArray[np.int64], frequencies: NDArray[np.uint16]) -> NDArray[np.float32]:
+def unit_log_tf(indptr: Ints, frequencies: NDArray[np.uint16]) -> Singles:
     """Turn term frequencies into 1 + log(tf), float32 (nnz,), scaled to rows of unit L2 norm."""
     table = 1 + np.log(np.maximum(np.arange(int(frequencies.max()) + 1), 1))
     table = np.rint(table * 2.0**20).astype(np.int64)  # whole numbers, so that sums of squares are exact

@@ -139,7 +139,7 @@ def test_an_ingest_that_reads_twice_resumes(tmp_path, monkeypatch):
     given, options = source(tmp_path, "csv", np.column_stack([SECONDS, DAYS]).astype(float), Y)
     ingest(given, tmp_path / "whole", **options, transform="auto")
     with monkeypatch.context() as patch:
-        patch.setattr(run, "fit_transforms", lambda *_: 1 / 0)
+        patch.setattr(run.transform_fit, "fit_transforms", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             ingest(given, tmp_path / "d", **options, transform="auto")
     ingest(given, tmp_path / "d", **options, transform="auto")

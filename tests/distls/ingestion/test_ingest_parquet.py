@@ -12,7 +12,7 @@ from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
-from distls.workers.ingestion.formats import parquet_files, table_records
+from distls.workers.ingestion.formats import parquet_files
 from distls.workers.ingestion.records.messages import MISSING_VALUE
 
 pa = pytest.importorskip("pyarrow")
@@ -372,7 +372,7 @@ def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
             codes = pa.DictionaryArray.from_arrays(batch["kind"].indices, pa.array(["a"]), safe=False)
             yield batch.set_column(at, "kind", codes)
 
-    monkeypatch.setattr(table_records, "parquet_batches", damaged)
+    monkeypatch.setattr(parquet_files, "parquet_batches", damaged)
     with pytest.raises(BadInputError) as caught:
         ingest(path, tmp_path / "d", **{"label_column": "y", **asked})
     assert str(caught.value) == f"{path}: not a readable parquet file (Index 1 out of bounds)"

@@ -26,23 +26,20 @@ class AnnDataItem(FileRows):
     weight: str  # likewise
 
 
-def anndata_blocks(
-    item: AnnDataItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+def anndata_blocks(item: AnnDataItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    """Yield the item's rows from the `progress.offset`-th on, in blocks of about `n_bytes`."""
     # The offset of the progress counts rows of this item.
     first_wanted = item.start + progress.offset
     # A file that has changed since it was surveyed has other rows.
     item.file.check()
     with open_anndata(item.file.path) as store:
-        for first, stop in _cuts(store, item, block_bytes):
+        for first, stop in _cuts(store, item, n_bytes):
             # resumed: an earlier attempt cut the rows into the same blocks
             if first >= first_wanted:
                 yield _block(store, item, first, stop)
 
 
 def _cuts(store: AnnDataStore, item: AnnDataItem, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut the item's rows into ranges."""
     if not store.sparse:
         step = max(1, block_bytes // store.row_bytes)
         for first in range(item.start, item.stop, step):

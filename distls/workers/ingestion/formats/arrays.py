@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Array
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, discard
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import (
@@ -48,9 +48,6 @@ class ArrayItem(FileRows):
     stop: int
     labels: SourceFile | None = None
     first_row: int = 0  # rows of the files before this one in the label file
-
-
-# -- headers ---------------------------------------------------------------------------------------------
 
 
 def read_header(file: SourceFile, kind: str) -> ArrayHeader:
@@ -105,9 +102,8 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
             kind = kind.decode() if isinstance(kind, bytes) else str(kind)
             if kind != "csr":
                 raise BadInputError(f"{file.path}: a scipy {kind} matrix; convert it with .tocsr() first")
-            shapes, types = zip(
-                *(_member_header(archive, key) for key in ("data", "indices", "indptr")), strict=True
-            )
+            heads = [_member_header(archive, key) for key in ("data", "indices", "indptr")]
+            shapes, types = zip(*heads, strict=True)
             numbered = all(dtype.kind in "iu" for dtype in types[1:])
             # The length of `indptr` is the number of rows and one.
             if shapes[0] != shapes[1] or shapes[2] != (n_rows + 1,) or not numbered:
@@ -138,9 +134,8 @@ def _dense_key(names: set[str], path: str) -> str:
     for key in ("X", "x", "data"):
         if key in names:
             return key
-    raise BadInputError(
-        f"{path}: holds {', '.join(sorted(names)) or 'nothing'}; the data must be named X or data"
-    )
+    remedy = "the data must be named X or data"
+    raise BadInputError(f"{path}: holds {', '.join(sorted(names)) or 'nothing'}; {remedy}")
 
 
 def _label_key(names: set[str]) -> str | None:
@@ -156,7 +151,7 @@ def _member_header(archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...],
     return shape, dtype
 
 
-def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+def _fact(archive: zipfile.ZipFile, key: str) -> Array:
     """Return a small member: the shape or the format of a matrix."""
     # Facts are tiny: anything larger is no fact, and is not read.
     if archive.getinfo(f"{key}.npy").file_size > _LARGEST_FACT:
@@ -164,7 +159,7 @@ def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
     return _small_member(archive, key)
 
 
-def _small_member(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+def _small_member(archive: zipfile.ZipFile, key: str) -> Array:
     _member_header(archive, key)
     with _member(archive, key) as stream:
         # Never pickled: an object array would execute what the file says.
@@ -199,14 +194,11 @@ def _stream_header(stream: IO[bytes], kind: str) -> tuple[tuple[int, ...], np.dt
 
 def open_array(file: SourceFile) -> IO[bytes]:
     """Open the bytes of a file, packed or not."""
-    file.check()
-    return (
-        # A label file may be compressed where the data are not.
-        open(file.path, "rb") if file.compression == "none" else file.open()
-    )
+    file.check()  # a label file may be compressed where the data are not
+    return open(file.path, "rb") if file.compression == "none" else file.open()
 
 
-def read_labels_file(file: SourceFile) -> NDArray[Any]:
+def read_labels_file(file: SourceFile) -> Array:
     """Return the labels in an IDX (.gz) or npy file, shape (n_rows,) or (n_rows, n_targets)."""
     with open_array(file) as stream:
         # By content, since names of label files tell nothing.
@@ -238,28 +230,17 @@ def _read_up_to(stream: IO[bytes], n_bytes: int) -> bytearray:
     return content
 
 
-def _check_labels(values: NDArray[Any], name: str) -> None:
-    if (values.ndim, values.dtype.kind) != (1, "U") and (
-        values.ndim not in (1, 2) or values.dtype.kind not in "fiub"
-    ):
+def _check_labels(values: Array, name: str) -> None:
+    of_numbers = values.ndim in (1, 2) and values.dtype.kind in "fiub"
+    if not of_numbers and (values.ndim, values.dtype.kind) != (1, "U"):
         raise BadInputError(f"{name} must be one number or word a row, or one row of numbers")
 
 
-# -- blocks ----------------------------------------------------------------------------------------------
-
-
-def array_blocks(
-    item: ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `block_bytes` as float32."""
-    skip = progress.offset
+def array_blocks(item: ArrayItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `n_bytes` as float32."""
     try:
-        if item.kind == "npz":
-            yield from _npz_blocks(item, skip, block_bytes)
-        elif item.kind == "npy":
-            yield from _npy_blocks(item, skip, block_bytes)
-        else:
-            yield from _idx_blocks(item, skip, block_bytes)
+        blocks = {"npz": _npz_blocks, "npy": _npy_blocks, "idx": _idx_blocks}[item.kind]
+        yield from blocks(item, progress.offset, n_bytes)
     except _DAMAGED as error:
         if isinstance(error, BadInputError):
             raise
@@ -274,12 +255,12 @@ def row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iter
         yield first, min(first + step, stop)
 
 
-def item_labels(item: ArrayItem) -> NDArray[Any] | None:
+def item_labels(item: ArrayItem) -> Array | None:
     """Return the labels of an item's label file, None if it has none."""
     return None if item.labels is None else read_labels_file(item.labels)[item.first_row :]
 
 
-def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
+def as_targets(y: Array | None, first: int, stop: int) -> Array | None:
     """Return the labels of rows first, ..., stop - 1 in the form of `RowBlock`."""
     if y is None:
         return None
@@ -309,7 +290,7 @@ def stream_blocks(
     stream: IO[bytes],
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
-    y: NDArray[Any] | None,
+    y: Array | None,
     skip: int,
     block_bytes: int,
 ) -> Iterator[RowBlock]:
@@ -322,7 +303,7 @@ def stream_blocks(
         yield RowBlock(first, block, None, as_targets(y, first, stop))
 
 
-def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> Array:
     payload = stream.read(n_values * dtype.itemsize)
     # A short read is a file that was cut off.
     if len(payload) != n_values * dtype.itemsize:
@@ -354,7 +335,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 
 
 def _csr_blocks(
-    archive: zipfile.ZipFile, item: ArrayItem, y: NDArray[Any] | None, skip: int, block_bytes: int
+    archive: zipfile.ZipFile, item: ArrayItem, y: Array | None, skip: int, block_bytes: int
 ) -> Iterator[RowBlock]:
     with (
         _member(archive, "data") as data,
@@ -375,15 +356,11 @@ def _csr_blocks(
             # Refused by its row, as kernels rely on increasing offsets.
             if np.any(np.diff(indptr) < 0):
                 raise BadInputError(f"{item.file.path}, row {first}: row offsets decrease")
-            block = (
-                indptr,
-                _read_values(indices, int(indptr[-1]), types[indices]),
-                _read_values(data, int(indptr[-1]), types[data]),
-            )
+            own, values = (_read_values(part, int(indptr[-1]), types[part]) for part in (indices, data))
             end = int(ends[-1])
             # resumed: an earlier attempt cut the rows into the same blocks
             if first >= skip:
-                yield RowBlock(first, None, block, as_targets(y, first, stop))
+                yield RowBlock(first, None, (indptr, own, values), as_targets(y, first, stop))
 
 
 ARRAY_READER = BlockReader(array_blocks)

@@ -9,15 +9,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from distls.workers.ingestion.formats.table_columns import (
-    Dialect,
-    Feature,
-    TableOptions,
-    fills_usual,
-    first_columns,
-    missing_category,
-    whole_twins,
-)
+from distls.workers.ingestion.formats import table_columns
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
 from distls.workers.ingestion.parsing.csv_field_kernels import (
     SCRATCH,
@@ -34,19 +27,11 @@ from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
+from distls.workers.ingestion.records import messages
 from distls.workers.ingestion.records.few_rows import FewRows, NotPlainError, kernel_is_ready
-from distls.workers.ingestion.records.kernel_parser import KernelParser, records_in
 from distls.workers.ingestion.records.labels import value_labels
-from distls.workers.ingestion.records.messages import (
-    ENCODED,
-    MISSING_VALUE,
-    NO_LABEL,
-    NO_NUMBER,
-    number_rule,
-    quoted,
-    too_large,
-)
-from distls.workers.ingestion.records.reader import LineIds, TextReader, fields_of
+from distls.workers.ingestion.records.messages import quoted
+from distls.workers.ingestion.records.reader import KernelParser, LineIds, TextReader, fields_of, records_in
 from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RowError
 
 _SEPARATOR_LINE = re.compile(rb'"?[sS][eE][pP]=([\x01-\x7f])"?\r?\n')
@@ -84,16 +69,11 @@ class RowReader(KernelParser):
         self.rules = Rules(ord(dialect.separator), int(mode), na, run.n_extra, markers, scratch)
         self.columns = columns
         self.table = WordTable()
-        self.slots = Slots(
-            np.zeros(n_slots, dtype=np.int64),
-            np.zeros(n_slots),
-            no_rounding(n_slots - FEATURES),
-            np.zeros(64),
-        )
+        indices, values = np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots)
+        self.slots = Slots(indices, values, no_rounding(n_slots - FEATURES), np.zeros(64))
         self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
 
     def begin(self, block: TextBlock) -> None:
-        """Go to the block's first row."""
         # Answers are of places in the block before.
         self.state[State.ANSWERS] = 0
         if separator_line(self.begin_block(block)):
@@ -133,15 +113,12 @@ class RowReader(KernelParser):
                 return few.store(self.slots, self.records, self.label_words)
         return parse_rows(*read, self.slots, self.records, self.state)
 
-    # -- what the kernel leaves to Python ----------------------------------------------------------------
-
     def answer(self, token: bytes) -> float:
         """Return the value of a field that the kernel could not decide."""
         # Python's own float decides what the kernel's fast path cannot.
         return float(self.dialect.plain(token.decode("latin-1")))
 
     def make_room(self) -> None:
-        """Enlarge the table of words."""
         self.table.grow()
 
     def _token(self, text: Bytes) -> bytes:
@@ -157,26 +134,21 @@ class RowReader(KernelParser):
         self.state[State.ANSWERS] = n + 1
 
     def _name_words(self, text: Bytes) -> None:
-        """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
             # A label that is no UTF-8 text has no name in the model.
             values, words = value_labels(map(self.table.text, entries))
         except UnicodeDecodeError:
-            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {ENCODED}")
+            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {messages.ENCODED}")
             return
         self.table.words.values[entries] = values
         self.label_words |= words
 
-    # -- refusals ----------------------------------------------------------------------------------------
-
     def refuse(self, text: Bytes, reason: str) -> None:
-        """Count a refused row, and go to the next line."""
         super().refuse(text, reason)
         self.state[State.ANSWERS] = 0
 
     def _field(self, text: Bytes) -> str:
-        """Name the field where the kernel stopped."""
         column = self.options.columns[int(self.state[State.COLUMN])]
         return f"column {quoted(column.encode())}: {quoted(self._token(text))}"
 
@@ -199,20 +171,19 @@ class RowReader(KernelParser):
             return text.count(separator) + 1
 
     def _value_rule(self, text: Bytes) -> str:
-        """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
         missing = self.dialect.is_missing(token.decode("utf-8", "replace"))
         if column == self.options.label:
-            return NO_LABEL if missing else number_rule(token, "a label")
+            return messages.NO_LABEL if missing else messages.number_rule(token, "a label")
         if column == self.options.weight:
             return "a sample weight must be a number that is finite and not negative"
         if missing:
-            return MISSING_VALUE
+            return messages.MISSING_VALUE
         token = self.dialect.plain(token.decode("latin-1")).encode("latin-1")
         if _is_plain(token):
             largest = "float64" if self.options.float64 else "float32"
-            return f"the value does not fit into {largest}{too_large(float(token))}"
-        return number_rule(token, "a value", NO_NUMBER)
+            return f"the value does not fit into {largest}{messages.too_large(float(token))}"
+        return messages.number_rule(token, "a value", messages.NO_NUMBER)
 
 
 def _markers(dialect: Dialect) -> Markers:
@@ -242,7 +213,7 @@ class DelimitedParser(RowReader):
         bits = {Mode.DENSE: options.dense, Mode.FLOAT64: options.float64, Mode.LABELLED: bool(options.label)}
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
-        firsts = zip(options.features, first_columns(options.features), strict=False)
+        firsts = zip(options.features, table_columns.first_columns(options.features), strict=False)
         # Each slot knows its column, that of a category the first of several.
         places = [first + k for feature, first in firsts for k in range(_n_slots(feature))]
         super().__init__(run, columns, mode, FEATURES + len(places))
@@ -252,22 +223,21 @@ class DelimitedParser(RowReader):
         self._enter_categories()
 
     def _enter_categories(self) -> None:
-        starts = first_columns(self.options.features)
+        starts = table_columns.first_columns(self.options.features)
         place = {name: c for c, name in enumerate(self.options.columns)}
         for feature, start in zip(self.options.features, starts, strict=False):
             if feature.categories is not None:
-                twins = whole_twins(feature.categories)
+                twins = table_columns.whole_twins(feature.categories)
                 numbers = [start + k for k in (*range(len(feature.categories)), *twins.values())]
                 self.table.add(place[feature.name], (*feature.categories, *twins), numbers)
                 # a missing value is read as what stands for it: its category if there is one
-                stand_in = missing_category(feature, self.options.na)
+                stand_in = table_columns.missing_category(feature, self.options.na)
                 if stand_in in feature.categories:
                     missing = start + feature.categories.index(stand_in)
-                    told = fills_usual(feature, self.options.na)
+                    told = table_columns.fills_usual(feature, self.options.na)
                     self.columns[place[feature.name], 2] = -2 - missing if told else missing
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         yield from self.full_batches(block)
         if self.state[State.ROWS]:
             yield self.take_batch()
@@ -302,7 +272,6 @@ class DelimitedParser(RowReader):
         state[State.UNSEEN] = 0  # counted above
 
     def take_batch(self) -> RecordBatch:
-        """Return the rows that were parsed since the last batch."""
         weights = self.records.row_weight[: self.state[State.ROWS]] if self.options.weight else None
         # by feature, of which a category has several
         starts = self.slots.indices[FEATURES:].tolist()

@@ -8,15 +8,8 @@ from typing import Any
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.parquet_files import (
-    FrameSource,
-    ParquetHead,
-    categorical_columns,
-    first_values,
-    kinds_of_columns,
-    list_lengths,
-    load_arrow,
-)
+from distls.workers.ingestion.formats import parquet_files
+from distls.workers.ingestion.formats.parquet_files import FrameSource, ParquetHead, load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.formats.table_records import arrow_values
 
@@ -27,11 +20,8 @@ FRAME = "X"  # in messages, as of arrays
 def is_frame(x: Any) -> bool:
     """Return whether an object has named columns, which ``x[name]`` returns."""
     # Of any library: only the column names and access by name are needed.
-    return isinstance(x, Mapping) or hasattr(x, "column_names") or _is_data_frame(x)
-
-
-def _is_data_frame(x: Any) -> bool:
-    return hasattr(x, "columns") and hasattr(x, "__getitem__") and not isinstance(x, np.ndarray)
+    named = hasattr(x, "columns") and hasattr(x, "__getitem__") and not isinstance(x, np.ndarray)
+    return isinstance(x, Mapping) or hasattr(x, "column_names") or named
 
 
 def column_labels(frame: Any) -> list[Any]:
@@ -86,7 +76,6 @@ def _as_arrow(column: Any, arrow: Any, where: str) -> Any:
 
 
 def _arrow_column(column: Any, arrow: Any, where: str) -> Any:
-    """Return a column as an Arrow array or chunked array."""
     try:
         found = column.to_arrow() if hasattr(column, "to_arrow") else _spans_as_text(column, arrow)
         if not isinstance(found, (arrow.Array, arrow.ChunkedArray)):
@@ -121,9 +110,6 @@ def _mixed_texts(column: Any) -> list[str | None] | None:
     if not all(v is None or isinstance(v, (str, int, float, np.number, np.bool_)) for v in values):
         return None
     return [None if v is None or v != v else str(v) for v in values]
-
-
-# -- frames as sources -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -166,10 +152,9 @@ def arrow_table(frame: Any, others: Mapping[str, Any] | None = None) -> Any:
 def describe_frame(frame: Any) -> FrameFacts:
     """Return the facts of a frame."""
     table = arrow_table(frame)
-    types = load_arrow(FRAME).types
-    lists = [name for name, kind in kinds_of_columns(types, table.schema).items() if kind == "list"]
-    lengths = list_lengths(table, lists) if table.num_rows else {}
-    sample = first_values(table, load_arrow(FRAME))
+    lists = [name for name, kind in column_kinds(table).items() if kind == "list"]
+    lengths = parquet_files.list_lengths(table, lists) if table.num_rows else {}
+    sample = parquet_files.first_values(table, load_arrow(FRAME))
     return FrameFacts(table.schema, table.num_rows, table.nbytes, lengths, sample)
 
 
@@ -182,7 +167,11 @@ def frame_source(table: Any, range_bytes: int) -> FrameSource:
     groups = [min(step, facts.rows - start) for start in starts]
     head = _head(facts, [(rows, facts.n_bytes * rows // facts.rows) for rows in groups])
     # The content's checksum stands for the file's identity, so that a resumed ingest notices another frame.
-    found = {"path": "a data frame", "rows": facts.rows, "crc32": _checksum(table)}
+    sink, arrow = _Checksum(), load_arrow(FRAME)
+    # Streamed through the checksum: no copy of the data is made.
+    with arrow.ipc.new_stream(arrow.PythonFile(sink, "w"), table.schema) as stream:
+        stream.write_table(table)
+    found = {"path": "a data frame", "rows": facts.rows, "crc32": sink.crc}
 
     def rows_of(group: int) -> Any:
         return table.slice(group * step, step)  # without a copy
@@ -224,18 +213,9 @@ def computed_source(
 
 def _head(facts: FrameFacts, groups: Sequence[tuple[int, int]]) -> ParquetHead:
     types = load_arrow(FRAME).types
-    kinds = kinds_of_columns(types, facts.schema)
-    coded = categorical_columns(types, facts.schema)
+    kinds = parquet_files.kinds_of_columns(types, facts.schema)
+    coded = parquet_files.categorical_columns(types, facts.schema)
     return ParquetHead(kinds, facts.lengths, tuple(groups), sample=facts.sample, categorical=coded)
-
-
-def _checksum(table: Any) -> int:
-    """Return the CRC of a table's content."""
-    sink = _Checksum()
-    # Streamed through the checksum: no copy of the data is made.
-    with load_arrow(FRAME).ipc.new_stream(load_arrow(FRAME).PythonFile(sink, "w"), table.schema) as stream:
-        stream.write_table(table)
-    return sink.crc
 
 
 class _Checksum:
@@ -247,7 +227,6 @@ class _Checksum:
         self.crc = 0
 
     def write(self, data: Any) -> int:
-        """Add bytes."""
         self.crc = zlib.crc32(data, self.crc)
         return len(data)
 
@@ -257,5 +236,4 @@ class _Checksum:
 
 def column_kinds(batch: Any) -> dict[str, str]:
     """Return the kind of each column of a record batch, as `ParquetHead` has it."""
-    types = load_arrow(FRAME).types
-    return kinds_of_columns(types, batch.schema)
+    return parquet_files.kinds_of_columns(load_arrow(FRAME).types, batch.schema)

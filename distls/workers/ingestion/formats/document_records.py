@@ -13,11 +13,10 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.formats.table_columns import COMMON, Dialect, Words
-from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.ingestion.parsing.array_types import Array, Ints
 from distls.workers.ingestion.records.hashed_words import hash_columns, word_hashes
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.messages import UNLABELLED, quoted
@@ -47,7 +46,6 @@ class Hashing(Words, frozen=True, kw_only=True):
         return self.analyzer != "word" or self.ngrams[1] > 1
 
     def vectorizer(self) -> HashingVectorizer:
-        """Return scikit-learn's transformer."""
         # imported only where it is asked for: it takes a second, and words are found without it
         from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -107,9 +105,8 @@ def check_fields(record: dict[str, Any], raw: bytes) -> None:
 def _check_names(pairs: list[tuple[str, Any]]) -> None:
     seen = Counter(name for name, _ in pairs)
     if len(seen) < len(pairs):
-        raise Refused(
-            f"the field {quoted(max(seen, key=seen.__getitem__).encode('utf-8', 'replace'))} occurs twice"
-        )
+        name = max(seen, key=seen.__getitem__).encode("utf-8", "replace")
+        raise Refused(f"the field {quoted(name)} occurs twice")
 
 
 # The 0-based line (row) of a document, and the document, or why it cannot be read.
@@ -124,22 +121,17 @@ class DocumentPacker:
         self.n_extra = n_extra
 
     def batch(self, found: list[tuple[int, Document]]) -> RecordBatch:
-        """Return the records of documents, each with its line."""
         documents = [document for _, document in found]
         # All labels at once: each distinct one is hashed only once.
         values, words = value_labels(label for document in documents for label in document.labels)
         offsets = np.cumsum([0, *(len(document.labels) for document in documents)], dtype=np.int64)
         records, row_at = pack_sparse(self._hashed(documents), values, offsets, self.n_extra)
         weights = np.array([document.weight for document in documents], dtype=np.float32)
-        return RecordBatch(
-            records,
-            row_at,
-            np.array([line for line, _ in found], dtype=np.int32),
-            weights if self.options.weight_column else None,
-            words,
-            pack_ids([document.id for document in documents]) if self.options.id_column else None,
-            self._words(documents) if self.options.keep_words else None,
-        )
+        lines = np.array([line for line, _ in found], dtype=np.int32)
+        ids = pack_ids([document.id for document in documents]) if self.options.id_column else None
+        own = self._words(documents) if self.options.keep_words else None
+        given = weights if self.options.weight_column else None
+        return RecordBatch(records, row_at, lines, given, words, ids, own)
 
     def _words(self, documents: list[Document]) -> dict[int, tuple[str, int]]:
         """Return the most frequent word of each column, and how often it occurs; ties to the first in the alphabet."""
@@ -155,7 +147,7 @@ class DocumentPacker:
                 found[column] = (word, count)
         return found
 
-    def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, NDArray[Any]]:
+    def _hashed(self, documents: list[Document]) -> tuple[Ints, Ints, Array]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
         return hashed_texts(self.options.hashing, [document.text for document in documents], dtype)
 
@@ -177,7 +169,6 @@ class DocumentReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
     documents: Callable[[ItemT, DocumentReadOptions], Iterator[Found]]
 
     def batches(self, item: ItemT, run: ReadRun[DocumentReadOptions]) -> Iterator[RecordBatch]:
-        """Yield the item's documents from ``run.progress`` on."""
         progress, packer = run.progress, DocumentPacker(run.options, run.n_extra)
         found: list[tuple[int, Document]] = []
         size = 0
@@ -196,9 +187,7 @@ class DocumentReader(Reader[ItemT, DocumentReadOptions], Generic[ItemT]):
             yield packer.batch(found)
 
 
-def hashed_texts(
-    hashing: Hashing, texts: Sequence[str], dtype: np.dtype[Any]
-) -> tuple[Ints, Ints, NDArray[Any]]:
+def hashed_texts(hashing: Hashing, texts: Sequence[str], dtype: np.dtype[Any]) -> tuple[Ints, Ints, Array]:
     """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
     # There are several times as many runs as words, of which scikit-learn holds none.
     if texts and hashing.has_runs:
@@ -231,16 +220,11 @@ def hashed_values(values: Sequence[str], n_columns: int) -> Ints:
     return np.fromiter(map(column.__getitem__, values), np.int64, len(values))
 
 
-# -- one document ----------------------------------------------------------------------------------------
-
-
 def document_of(record: dict[str, Any], options: DocumentReadOptions) -> Document:
     """Return the document of a record with named fields, or raise Refused."""
-    document = _text_field(record, options.text_column)
+    text = _text_field(record, options.text_column)
     labels = _label_field(record, options) if options.labelled else []
-    return Document(
-        document, labels, _weight_field(record, options.weight_column), _id_field(record, options)
-    )
+    return Document(text, labels, _weight_field(record, options.weight_column), _id_field(record, options))
 
 
 def _field(record: dict[str, Any], name: str, remedy: str = "") -> Any:
@@ -266,11 +250,8 @@ def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[s
         raise Refused(f'field "{name}" is NaN; documents {UNLABELLED}')
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
-        needed = "must be a list of labels" if options.multilabel else "is a list"
-        remedy = (
-            "" if options.multilabel else "; several labels in a row are read with ingest --multilabel only"
-        )
-        raise Refused(f'field "{name}" {needed}{remedy}')
+        several = "is a list; several labels in a row are read with ingest --multilabel only"
+        raise Refused(f'field "{name}" {"must be a list of labels" if options.multilabel else several}')
     return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
 
 

@@ -14,20 +14,9 @@ from typing import IO, Any, AnyStr
 import numpy as np
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats import document_records
 from distls.workers.ingestion.formats.csv import separator_line
-from distls.workers.ingestion.formats.document_records import (
-    CHUNK_CHARACTERS,
-    CHUNK_ROWS,
-    Document,
-    DocumentPacker,
-    DocumentReader,
-    DocumentReadOptions,
-    Found,
-    Refused,
-    check_fields,
-    checked_labels,
-    document_of,
-)
+from distls.workers.ingestion.formats.document_records import Document, DocumentReadOptions, Found, Refused
 from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
@@ -44,15 +33,14 @@ _Record = tuple[int, dict[str, Any] | Refused]
 
 
 def _documents(records: Iterable[_Record], options: DocumentReadOptions) -> Iterator[Found]:
-    """Yield the documents of records with named fields."""
     for line, record in records:
         try:
-            yield line, record if isinstance(record, Refused) else document_of(record, options)
+            yield (
+                line,
+                record if isinstance(record, Refused) else document_records.document_of(record, options),
+            )
         except Refused as refused:
             yield line, refused
-
-
-# -- separated text --------------------------------------------------------------------------------------
 
 
 def _csv_documents(item: TextItem, options: DocumentReadOptions) -> Iterator[Found]:
@@ -211,9 +199,6 @@ def _number(text: str) -> float | str:
         return text  # refused as a weight, with its rule
 
 
-# -- Parquet ---------------------------------------------------------------------------------------------
-
-
 def _parquet_documents(item: ParquetItem, options: DocumentReadOptions) -> Iterator[Found]:
     return _documents(_parquet_records(item, options), options)
 
@@ -223,26 +208,23 @@ def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterato
     names.append(options.id_column)
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 1)
     # Rows of about equal size, so that a batch has bounded memory.
-    n_rows = max(1, min(CHUNK_CHARACTERS // row_bytes, CHUNK_ROWS))
+    n_rows = max(1, min(document_records.CHUNK_CHARACTERS // row_bytes, document_records.CHUNK_ROWS))
     row = 0
     # Each column once, though it may serve for two things.
     for batch in parquet_batches(item, list(dict.fromkeys(filter(None, names))), n_rows):
         try:
             records = batch.to_pylist()
         except UnicodeDecodeError:  # Arrow does not check the strings it reads
-            raise BadInputError(
-                f'{item.file.path}: column "{options.text_column}" is not UTF-8 text'
-            ) from None
+            why = f'column "{options.text_column}" is not UTF-8 text'
+            raise BadInputError(f"{item.file.path}: {why}") from None
         for record in records:
             yield row, record
             row += 1
 
 
-CSV_DOCUMENT_READER = DocumentReader(_csv_documents)
-PARQUET_DOCUMENT_READER = DocumentReader(_parquet_documents)
+CSV_DOCUMENT_READER = document_records.DocumentReader(_csv_documents)
+PARQUET_DOCUMENT_READER = document_records.DocumentReader(_parquet_documents)
 
-
-# -- lines -----------------------------------------------------------------------------------------------
 
 _CHUNK_BYTES = 8 * 2**20  # of text hashed at a time: its tokens take several times its size
 # as fastText: every word with this prefix is a label, wherever it is
@@ -255,13 +237,12 @@ class DocumentParser:
     def __init__(self, run: ReadRun[DocumentReadOptions]) -> None:
         self.options = options = run.options
         self.progress = run.progress
-        self._packer = DocumentPacker(options, run.n_extra)
+        self._packer = document_records.DocumentPacker(options, run.n_extra)
         self._read = _read_plain
         if options.text_column or options.prefixed:
             self._read = _read_json if options.text_column else _read_prefixed
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         # Hashing takes several times the memory of the text.
         for chunk in _line_chunks(block):
             found = list(self._documents(chunk))
@@ -272,7 +253,6 @@ class DocumentParser:
                 yield self._packer.batch(found)
 
     def _documents(self, chunk: bytes) -> Iterator[tuple[int, Document]]:
-        """Yield the documents of some lines, each with its line number."""
         # Numbered from the item's lines, as messages name them.
         for line, raw in enumerate(chunk.removesuffix(b"\n").split(b"\n"), self.progress.lines):
             try:
@@ -301,9 +281,6 @@ def _line_chunks(block: TextBlock) -> Iterator[bytes]:
         start = stop
 
 
-# -- one line --------------------------------------------------------------------------------------------
-
-
 def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
     text = _decoded(raw)
     if not options.labelled:
@@ -319,7 +296,7 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
     labels = ["" if label in options.missing else label]
     if options.multilabel:
         labels = label.split(",") if label.strip() else []
-    return Document(document, checked_labels([label.strip() for label in labels]), 1.0)
+    return Document(document, document_records.checked_labels([label.strip() for label in labels]), 1.0)
 
 
 def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
@@ -334,7 +311,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
     if len(labels) != 1 and not options.multilabel:
         several = "several labels in a row are read with ingest --multilabel only"
         raise Refused(several if labels else f"expected __label__NAME; documents {UNLABELLED}")
-    return Document(document, checked_labels(labels), 1.0)
+    return Document(document, document_records.checked_labels(labels), 1.0)
 
 
 def _decoded(raw: bytes) -> str:
@@ -355,8 +332,8 @@ def _read_json(raw: bytes, options: DocumentReadOptions) -> Document | None:
         raise Refused(f"not JSON ({error})") from None
     if not isinstance(record, dict):
         raise Refused("expected a JSON object with named fields")
-    check_fields(record, raw.removeprefix(BYTE_ORDER_MARK))
-    return document_of(record, options)
+    document_records.check_fields(record, raw.removeprefix(BYTE_ORDER_MARK))
+    return document_records.document_of(record, options)
 
 
 DOCUMENT_READER = TextReader(DocumentParser)

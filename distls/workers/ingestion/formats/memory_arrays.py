@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.ingestion.formats.arrays import as_targets, row_ranges
+from distls.workers.ingestion.parsing.array_types import Array
 from distls.workers.ingestion.records.labels import LabelSets
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import Progress, ReadOptions, RowBlock
@@ -19,13 +19,12 @@ class MemoryItem:
 
     number: int
     x: Any  # shape (n_rows, n_features)
-    y: NDArray[Any] | LabelSets | None  # shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight: NDArray[Any] | None  # shape (n_rows,), or None
+    y: Array | LabelSets | None  # shape (n_rows,) or (n_rows, n_targets), or None
+    sample_weight: Array | None  # shape (n_rows,), or None
     start: int
     stop: int
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Format the position of a row of the item."""
         return f"X, row {self.start + line}"
 
 
@@ -39,19 +38,16 @@ class ComputedItem:
     compute: Callable[[], tuple[Any, Any, Any]]  # returns x, y and sample_weight as in `MemoryItem`
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
-def memory_blocks(
-    item: MemoryItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+def memory_blocks(item: MemoryItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `n_bytes`."""
     weights, skip = item.sample_weight, progress.offset
     sparse = not isinstance(item.x, np.ndarray)
     # Two numbers for each stored value: its column, and itself.
     width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
-    for first, stop in row_ranges(item.start + skip, item.stop, width, block_bytes):
+    for first, stop in row_ranges(item.start + skip, item.stop, width, n_bytes):
         part = item.x[first:stop]
         # Records keep weights as float32.
         weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)

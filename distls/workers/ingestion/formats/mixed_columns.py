@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from distls.workers.ingestion.formats import table_columns
 from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
-from distls.workers.ingestion.formats.table_columns import (
-    DATE_PARTS,
-    Dialect,
-    Feature,
-    Words,
-    is_number,
-    whole_twins,
-)
+from distls.workers.ingestion.formats.table_columns import Dialect, Feature, Words
 from distls.workers.ingestion.parsing.array_types import Doubles, Ints
 from distls.workers.ingestion.records.messages import NO_NUMBER, number_rule, quoted
 from distls.workers.ingestion.records.record_batch import Csr
@@ -98,9 +92,6 @@ _RULES = {
     "time": "a time of day, as 13:45; --kind NAME=duration of ingest and train reads lengths of time",
 }
 _DAY, _TRUTHS = 86400.0, {"true": 1.0, "false": 0.0}
-
-
-# -- dates -----------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=2**17)
@@ -222,9 +213,7 @@ def undecided_date(texts: Iterable[str]) -> str:
 
     Points say so: the day is before them.
     """
-    found = [
-        (text, match) for text in texts if (match := _YEAR_LAST.fullmatch(text.strip())) and match[2] != "."
-    ]
+    found = [(t, match) for t in texts if (match := _YEAR_LAST.fullmatch(t.strip())) and match[2] != "."]
     if any(int(match[k]) > 12 for _, match in found for k in (1, 3)):
         return ""
     return next((text for text, match in found if int(match[1]) != int(match[3])), "")
@@ -257,7 +246,7 @@ def date_width(texts: Iterable[str], style: str) -> int:
         return 2 if style == "time" else 1
     # constant features would do no harm, but be shown with weights
     timed = any((parts := date_parts(text, style)) and parts[0] != math.floor(parts[0]) for text in texts)
-    return len(DATE_PARTS) if timed else len(DATE_PARTS) - 2
+    return len(table_columns.DATE_PARTS) if timed else len(table_columns.DATE_PARTS) - 2
 
 
 def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, fault: Fault) -> Doubles:
@@ -272,9 +261,6 @@ def date_numbers(texts: Sequence[str | None], rows: Ints, feature: Feature, faul
         fault(int(row), f"{quoted(text.encode())}: expected {_RULES.get(feature.style, _DATE_RULE)}{word}")
     values = np.array([(found or missing)[: feature.width] for found in parts], dtype=np.float64)
     return values.reshape(len(texts), feature.width)[rows]
-
-
-# -- numbers ---------------------------------------------------------------------------------------------
 
 
 def unmarked(text: str, dialect: Dialect) -> str:
@@ -314,7 +300,7 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
         if text is None:
             continue
         plain = dialect.plain(unmarked(text, dialect) if marked else text)
-        if is_number(plain) or plain.lower().lstrip("+-") in ("inf", "infinity"):
+        if table_columns.is_number(plain) or plain.lower().lstrip("+-") in ("inf", "infinity"):
             values[row] = float(plain)
         elif text.lower() in _TRUTHS:
             values[row] = _TRUTHS[text.lower()]
@@ -322,9 +308,6 @@ def text_numbers(texts: Sequence[str | None], dialect: Dialect, marked: bool, fa
             rule = number_rule(plain.encode("utf-8", "surrogateescape"), "a value", NO_NUMBER)
             fault(row, f"{quoted(text.encode('utf-8', 'surrogateescape'))}: {rule}")
     return values
-
-
-# -- sparse features -------------------------------------------------------------------------------------
 
 
 def document_rows(texts: Sequence[str | None], feature: Feature) -> Csr:
@@ -388,7 +371,7 @@ def set_rows(sets: Sequence[Any], feature: Feature, unseen: Fault) -> Csr:
     """Return the indicators of sets; values that are not known are none, and told to `unseen`."""
     known = feature.categories or ()
     # 1 and 1.0 are one value, as of categories
-    place = {**whole_twins(known), **{name: k for k, name in enumerate(known)}}
+    place = {**table_columns.whole_twins(known), **{name: k for k, name in enumerate(known)}}
     indptr, indices = [0], list[int]()
     for row, value in enumerate(sets):
         own = members(value, feature.style)

@@ -10,17 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from distls.workers.ingestion.formats.mixed_columns import (
-    date_numbers,
-    document_rows,
-    hashed_rows,
-    is_rounded,
-    set_rows,
-    text_numbers,
-    unmarked,
-)
+from distls.workers.ingestion.formats import mixed_columns, table_columns
 from distls.workers.ingestion.formats.parquet_files import (
     ParquetItem,
     as_text,
@@ -29,19 +20,9 @@ from distls.workers.ingestion.formats.parquet_files import (
     load_arrow,
     without_markers,
 )
-from distls.workers.ingestion.formats.table_columns import (
-    DATE_PARTS,
-    Feature,
-    TableOptions,
-    fills_usual,
-    first_columns,
-    in_decimals,
-    missing_category,
-    spelled_truths,
-    whole_twins,
-)
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.formats.table_records import table_batches
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Ints
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounded
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_LABEL, quoted
@@ -50,9 +31,6 @@ from distls.workers.ingestion.records.record_batch import Csr, Progress, RowBloc
 
 _LARGEST_BATCH = 2**17
 _LOOKED_AT = 64  # decimal numbers of a batch that show whether float64 keeps those of their column
-
-
-# -- rows ------------------------------------------------------------------------------------------------
 
 
 def parquet_blocks(
@@ -109,25 +87,16 @@ class _Block:
 
     def rows(self, first_row: int) -> RowBlock:
         """Return the rows; `first_row` is the number of the first in the item."""
-        options, n_rows = self.options, self.batch.num_rows
+        options = self.options
         values, csr = (self._dense(), None) if options.dense else (None, self._sparse(first_row))
         labels = self._labels() if options.labelled else None
-        weights = None
-        if options.weight:
-            weights = self._plain(options.weight).astype(np.float32)
-        assert n_rows == (
-            # Every row of the batch has to be in the result: rows are refused later.
-            len(values) if csr is None and values is not None else len(csr[0]) - 1 if csr else 0
-        )
+        weights = self._plain(options.weight).astype(np.float32) if options.weight else None
         ids = self._ids() if options.id_column else None
-        return RowBlock(
-            first_row, values, csr, labels, weights, ids, self.faults, lines=self.lines, rounded=self.rounded
-        )
-
-    # -- features ----------------------------------------------------------------------------------------
+        own: dict[str, Any] = {"faults": self.faults, "lines": self.lines, "rounded": self.rounded}
+        return RowBlock(first_row, values, csr, labels, weights, ids, **own)
 
     def _dense(self) -> Doubles:
-        starts = first_columns(self.options.features)
+        starts = table_columns.first_columns(self.options.features)
         values = np.empty((self.batch.num_rows, starts[-1]))
         for feature, start in zip(self.options.features, starts, strict=False):
             values[:, start : start + feature.size] = self._numbers(feature)
@@ -144,7 +113,9 @@ class _Block:
         indptr = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
         indices, data = np.empty(indptr[-1], np.int64), np.empty(indptr[-1])
         free = indptr[:-1].copy()  # where the next value of each row goes
-        for part, count, first in zip(parts, counts, first_columns(self.options.features), strict=False):
+        for part, count, first in zip(
+            parts, counts, table_columns.first_columns(self.options.features), strict=False
+        ):
             places = np.repeat(free - part[0][:-1], count) + np.arange(len(part[1]))
             indices[places], data[places] = part[1] + first, part[2]
             free += count
@@ -153,18 +124,21 @@ class _Block:
     def _part(self, feature: Feature, first_row: int) -> Csr:
         if feature.kind == "set":
             sets = self.batch[feature.name]
-            if (
-                kind_of_column(self.arrow.types, sets.type) == "text"
-            ):  # joined, or a text that stands for no value
+            # joined, or a text that stands for no value
+            if kind_of_column(self.arrow.types, sets.type) == "text":
                 sets = self._text(feature.name)
-            return set_rows(sets.to_pylist(), feature, partial(self._unseen_member, feature.name, first_row))
+            return mixed_columns.set_rows(
+                sets.to_pylist(), feature, partial(self._unseen_member, feature.name, first_row)
+            )
         if feature.categories is not None:
             return self._categories(feature, first_row)
         if feature.indices:
             return self._pairs(feature)
         if not feature.is_dense:
             texts = self._category_text(feature).to_pylist()
-            return (document_rows if feature.kind == "text" else hashed_rows)(texts, feature)
+            return (mixed_columns.document_rows if feature.kind == "text" else mixed_columns.hashed_rows)(
+                texts, feature
+            )
         values = self._numbers(feature)
         n_rows, width = values.shape
         # Dense numbers as sparse rows: every row has all of its columns.
@@ -183,17 +157,16 @@ class _Block:
         column = decoded(self.path, self.batch[name], self.arrow)
         if kind_of_column(self.arrow.types, column.type) != "text":
             return self._as_numbers(column)
-        texts, dialect = self._text(name), in_decimals(self.options.dialect, decimal)
+        texts, dialect = self._text(name), table_columns.in_decimals(self.options.dialect, decimal)
         if name in self.options.guessed:
             self._note_codes(name, texts)
         if not marked and dialect.decimal == ".":
             with contextlib.suppress(self.arrow.ArrowInvalid):
                 return self._as_numbers(texts)
-        values = text_numbers(texts.to_pylist(), dialect, marked, partial(self._fault_of, name))
+        values = mixed_columns.text_numbers(texts.to_pylist(), dialect, marked, partial(self._fault, name))
         return self._without_numbers(values)
 
     def _note_codes(self, name: str, texts: Any) -> None:
-        """Note a column of which some numbers begin with zeros before other digits."""
         # of separated text some rows, as its kernel does; elsewhere few numbers are written as text
         looked_at = texts.take(np.arange(0, len(texts), 16)) if self.options.source == "csv" else texts
         matches = self.arrow.compute.match_substring_regex(looked_at, "^0[0-9]+$")
@@ -201,7 +174,6 @@ class _Block:
             self.progress.codes.append(name)
 
     def _without_numbers(self, values: Doubles) -> Doubles:
-        """Return values with NaN for those that stand for none."""
         if self.numbers:
             values[np.isin(values, self.numbers)] = math.nan
         return values
@@ -217,8 +189,8 @@ class _Block:
             # many rows have one date: each is read once
             dates = self._text(feature.name).dictionary_encode(null_encoding="encode")
             texts, rows = dates.dictionary.to_pylist(), dates.indices.to_numpy()
-            values = date_numbers(texts, rows, feature, partial(self._fault_of, feature.name))
-            timed = feature.width == len(DATE_PARTS) - 2 and np.nansum(values[:, 0] % 1.0) > 0.0
+            values = mixed_columns.date_numbers(texts, rows, feature, partial(self._fault, feature.name))
+            timed = feature.width == len(table_columns.DATE_PARTS) - 2 and np.nansum(values[:, 0] % 1.0) > 0.0
             if timed and feature.name not in self.progress.codes:
                 self.progress.codes.append(feature.name)
         elif feature.width:
@@ -231,19 +203,19 @@ class _Block:
 
     def _note_inexact(self, feature: Feature, values: Doubles, column: Any) -> None:
         """Note the first number of a column, or of its lists, that float64 does not keep."""
-        dialect = in_decimals(self.options.dialect, feature.style)
+        dialect = table_columns.in_decimals(self.options.dialect, feature.style)
         rows = np.flatnonzero((np.abs(values) >= EXACT) & np.isfinite(values)).tolist()
         if self.arrow.types.is_decimal(column.type) and column.type.precision > sys.float_info.dig:
             rows += np.flatnonzero(~np.isnan(values[:_LOOKED_AT])).tolist()
         for row in rows:
             value, number = column[row].as_py(), float(values[row])
             if isinstance(value, str):
-                plain = dialect.plain(unmarked(value, dialect))
+                plain = dialect.plain(mixed_columns.unmarked(value, dialect))
                 # a number with an exponent was rounded by who wrote it
                 value = number if "e" in plain.lower() else Decimal(plain)
-            if is_rounded(value) if isinstance(value, Decimal) else value != number:
+            if mixed_columns.is_rounded(value) if isinstance(value, Decimal) else value != number:
                 features = self.options.features
-                place = first_columns(features)[features.index(feature)]
+                place = table_columns.first_columns(features)[features.index(feature)]
                 self.rounded.append((place, number, number, 2))
                 return
 
@@ -255,14 +227,14 @@ class _Block:
         # Rows of another length keep zeros, and are refused.
         values[fitting] = flat[np.repeat(fitting, lengths)].reshape(-1, feature.width)
         for row in np.flatnonzero(~fitting).tolist():
-            self._fault(row, feature.name, f"{lengths[row]} numbers where there should be {feature.width}")
+            self._fault(feature.name, row, f"{lengths[row]} numbers where there should be {feature.width}")
         return values
 
     def _lists(self, name: str) -> tuple[Ints, Doubles]:
         """Return the lengths of a column's lists, and all their numbers; missing lists are refused."""
         column, compute = self.batch[name], self.arrow.compute
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-            self._fault(row, name, "the list is missing")
+            self._fault(name, row, "the list is missing")
         lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
         return lengths.astype(np.int64), self._as_numbers(compute.list_flatten(column))
 
@@ -270,7 +242,7 @@ class _Block:
         lengths, values = self._lists(feature.name)
         others, indices = self._lists(feature.indices)
         for row in np.flatnonzero(lengths != others).tolist():
-            self._fault(row, feature.indices, f"{others[row]} indices for {lengths[row]} values")
+            self._fault(feature.indices, row, f"{others[row]} indices for {lengths[row]} values")
         # refused rows become empty, so that the other rows keep their places
         if np.any(lengths != others):
             equal = lengths == others
@@ -282,7 +254,7 @@ class _Block:
         outside = ~((indices >= 0) & (indices < feature.width) & (indices == np.floor(indices)))
         for k in np.flatnonzero(outside).tolist():
             rule = f"{indices[k]:g}: an index must be a whole number from 0 to {feature.width - 1}"
-            self._fault(int(rows[k]), feature.indices, rule)
+            self._fault(feature.indices, int(rows[k]), rule)
         indices[outside] = 0  # of refused rows: only to be convertible to int
         return np.concatenate([[0], np.cumsum(lengths)]), indices.astype(np.int64), values
 
@@ -291,21 +263,21 @@ class _Block:
         column = decoded(self.path, self.batch[feature.name], self.arrow)
         if not self.arrow.types.is_boolean(column.type):
             return self._text(feature.name)
-        false, true = spelled_truths(feature.categories or ())
+        false, true = table_columns.spelled_truths(feature.categories or ())
         return self.arrow.compute.if_else(column, true, false)
 
     def _categories(self, feature: Feature, first_row: int) -> Csr:
         assert feature.categories is not None
         column = self._category_text(feature)
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        stand_in = missing_category(feature, self.options.na)
+        stand_in = table_columns.missing_category(feature, self.options.na)
         self.progress.gaps += int(missing.sum())
         if stand_in is not None:
             column = self.arrow.compute.fill_null(column, stand_in)
         else:
             for row in np.flatnonzero(missing).tolist():
-                self._fault(row, feature.name, MISSING_VALUE)
-        twins = whole_twins(feature.categories)
+                self._fault(feature.name, row, MISSING_VALUE)
+        twins = table_columns.whole_twins(feature.categories)
         known = self.arrow.array([*feature.categories, *twins], self.arrow.string())
         # A value that no category has gives no feature.
         found = self.arrow.compute.index_in(column, value_set=known)
@@ -313,11 +285,11 @@ class _Block:
         self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (stand_in is None)), first_row)
         seen = codes >= 0
         places = np.array([*range(len(feature.categories)), *twins.values()], dtype=np.int64)
-        told = missing[seen] & fills_usual(feature, self.options.na)
+        told = missing[seen] & table_columns.fills_usual(feature, self.options.na)
         data = np.where(told, math.nan, 1.0)
         return np.concatenate([[0], np.cumsum(seen)]), places[codes[seen]], data
 
-    def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
+    def _note_unseen(self, name: str, column: Any, unseen: Bools, first_row: int) -> None:
         rows = np.flatnonzero(unseen)
         if len(rows):
             self.progress.unseen += len(rows) - 1
@@ -334,31 +306,29 @@ class _Block:
         ids = self._text(self.options.id_column).to_pylist()
         # An id that is missing cannot be joined to anything.
         for row in [row for row, text in enumerate(ids) if text is None]:
-            self._fault(row, self.options.id_column, "the row has no id")
+            self._fault(self.options.id_column, row, "the row has no id")
         return [text or "" for text in ids]
 
-    # -- labels and refusals -----------------------------------------------------------------------------
-
-    def _labels(self) -> NDArray[Any]:
+    def _labels(self) -> Array:
         """Return the labels, shape (n_rows, n_targets)."""
         name = self.options.label
         if self.options.more_labels:
             targets = np.column_stack([self._plain(name) for name in self.options.labels])
             for row, k in np.argwhere(np.isnan(targets)).tolist():
-                self._fault(row, self.options.labels[k], NO_LABEL)
+                self._fault(self.options.labels[k], row, NO_LABEL)
             return targets
         written = self.options.source == "csv" and not self.options.label_words
         if kind_of_column(self.arrow.types, self.batch[name].type) == "text" and not written:
             texts = [label if label is not None else "" for label in self._text(name).to_pylist()]
-            labels: NDArray[Any] = np.array(texts, dtype=str)
+            labels: Array = np.array(texts, dtype=str)
             empty = labels == ""
         else:
             labels, empty = self._label_numbers(decoded(self.path, self.batch[name], self.arrow))
         for row in np.flatnonzero(empty).tolist():
-            self._fault(row, name, NO_LABEL)
+            self._fault(name, row, NO_LABEL)
         return labels[:, None]
 
-    def _label_numbers(self, column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _label_numbers(self, column: Any) -> tuple[Array, Bools]:
         """Return labels, whole numbers as such, and which are missing."""
         if not self.arrow.types.is_integer(column.type):
             numbers = self._plain(self.options.label)
@@ -375,17 +345,14 @@ class _Block:
             values[missing] = self.na
         elif not imputed:
             for place in np.argwhere(missing).tolist():
-                self._fault(int(rows[place[0]]), name, MISSING_VALUE)
+                self._fault(name, int(rows[place[0]]), MISSING_VALUE)
         largest = np.finfo(np.float64 if self.options.float64 else np.float32).max
         for place in np.argwhere(np.abs(values) > largest).tolist():
             value = values[tuple(place)]
             rule = "the value does not fit into float32" if np.isfinite(value) else "a value must be finite"
-            self._fault(int(rows[place[0]]), name, f"{value:g}: {rule}")
+            self._fault(name, int(rows[place[0]]), f"{value:g}: {rule}")
 
-    def _fault_of(self, name: str, row: int, rule: str) -> None:
-        self._fault(row, name, rule)
-
-    def _fault(self, row: int, name: str, rule: str) -> None:
+    def _fault(self, name: str, row: int, rule: str) -> None:
         # The first fault of a row is the one that is told.
         self.faults.setdefault(row, f"column {quoted(name.encode())}: {rule}")
 

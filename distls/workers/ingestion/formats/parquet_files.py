@@ -25,9 +25,8 @@ class ParquetHead:
     lengths: dict[str, int]
     groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
     index: frozenset[str] = frozenset()  # columns that are row labels of pandas
-    sample: dict[str, list[Any]] = field(
-        default_factory=dict
-    )  # first values of columns whose kind they may tell
+    # first values of columns whose kind they may tell
+    sample: dict[str, list[Any]] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()  # columns without a value in the rows that show the types
     categorical: frozenset[str] = frozenset()  # columns of numbers that were declared to be categories
 
@@ -54,7 +53,6 @@ class FrameSource(SourceFile):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Facts that must not change until an ingest is resumed."""
         return self.facts
 
     def check(self) -> None:
@@ -120,11 +118,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
-        shown = [
-            column.name
-            for column in schema
-            if kinds[column.name] == "list" or _tells_kind(types, column.type)
-        ]
+        shown = [c.name for c in schema if kinds[c.name] == "list" or _tells_kind(types, c.type)]
         first = next(source.iter_batches(SAMPLED, columns=shown, use_threads=False), None) if shown else None
     # From the footer: no data are read for sizes.
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
@@ -132,14 +126,10 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
         kinds,
         {} if first is None else list_lengths(first, lists),
         tuple((group.num_rows, group.total_byte_size) for group in groups),
-        _index_columns(schema),
+        _named_by_pandas(schema, "index_columns", lambda entry: entry),
         {} if first is None else first_values(first, load_arrow(file.path)),
         categorical=categorical_columns(types, schema),
     )
-
-
-def _index_columns(schema: Any) -> frozenset[str]:
-    return _named_by_pandas(schema, "index_columns", lambda entry: entry)
 
 
 def categorical_columns(types: Any, schema: Any) -> frozenset[str]:

@@ -7,8 +7,7 @@ from typing import Any
 from distls.workers.ingestion.formats.csv import separator_line
 from distls.workers.ingestion.formats.parquet_files import load_arrow
 from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.parsing.byte_kernels import Seen
-from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, Lines, line_pieces
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK, PIECE_BYTES, Lines, Seen, line_pieces
 from distls.workers.ingestion.parsing.text_blocks import TextItem
 
 _BLANK = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())  # what str.strip takes off
@@ -83,7 +82,6 @@ class _PlainText:
         return not (odd or self._starts) or self.has(lines.content)
 
     def has(self, text: bytes) -> bool:
-        """Return whether text is plain."""
         bare = self._quoted.sub(b"", text) if b'"' in text else text
         breaks = bare is not text and bare.count(b"\n") != text.count(b"\n")
         if b"\r" in text:
@@ -100,9 +98,7 @@ def _parsed(piece: Lines, options: TableOptions, names: Sequence[str]) -> Any:
     reading = csv.ReadOptions(column_names=options.columns, use_threads=False, block_size=piece.size + 1)
     parsing = csv.ParseOptions(delimiter=options.dialect.separator, newlines_in_values=False)
     types = dict.fromkeys(options.columns, arrow.string())
-    converting = csv.ConvertOptions(
-        column_types=types, include_columns=list(names), strings_can_be_null=False
-    )
+    converting = csv.ConvertOptions(column_types=types, include_columns=[*names], strings_can_be_null=False)
     try:
         table = csv.read_csv(arrow.BufferReader(piece.text[: piece.size]), reading, parsing, converting)
     except arrow.ArrowInvalid:

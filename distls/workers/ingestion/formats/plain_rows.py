@@ -19,9 +19,8 @@ from distls.workers.ingestion.formats.parquet import parquet_blocks
 from distls.workers.ingestion.formats.plain_csv import ASCII_BLANKS, plain_pieces
 from distls.workers.ingestion.formats.table_columns import DATE_PARTS, Feature, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes
-from distls.workers.ingestion.parsing.byte_kernels import Seen
 from distls.workers.ingestion.parsing.csv_field_kernels import KIND, NA, Kind, State
-from distls.workers.ingestion.parsing.row_cuts import Lines
+from distls.workers.ingestion.parsing.row_cuts import Lines, Seen
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem
 from distls.workers.ingestion.records.reader import BlockLines, BlockReader, fields_of
 from distls.workers.ingestion.records.record_batch import Progress, ReadRun, RecordBatch
@@ -70,7 +69,6 @@ class _UpToRefusal(Progress):
     """Counts up to the first refused row, which batches of Arrow are to read."""
 
     def skip(self, line: int, reason: str) -> None:
-        """Raise BadInputError."""
         raise BadInputError(reason)
 
 
@@ -88,7 +86,6 @@ class _DateParser(DelimitedParser):
 
     @property
     def n_rows(self) -> int:
-        """The rows that were parsed since the last batch."""
         return int(self.state[State.ROWS])
 
     def go_back(self, n_rows: int, progress: Progress) -> None:
@@ -98,12 +95,10 @@ class _DateParser(DelimitedParser):
         self.progress = progress
 
     def take_counts(self) -> Progress:
-        """Return what was counted since the last call."""
         counts, self.progress = self.progress, _UpToRefusal()
         return counts
 
     def _add_date(self, parts: tuple[float, ...]) -> int:
-        """Return the place of a new date."""
         at, self._at = self._at, self._at + 1 + len(parts)
         if self._at > len(self.slots.dates):
             self.slots = self.slots._replace(dates=np.resize(self.slots.dates, 2 * self._at))
@@ -149,7 +144,6 @@ class TableReader(BlockReader[Any, TableOptions]):
     """Reads rows by the kernel as far as it can, the others as `blocks` has them; the progress counts rows."""
 
     def batches(self, item: Any, run: ReadRun[TableOptions]) -> Iterator[RecordBatch]:
-        """Yield the item's records from ``run.progress`` on."""
         n_rows, progress, skip = 0, run.progress, run.progress.offset
         for batch, counts in _kernel_batches(item, run):
             if batch is None:

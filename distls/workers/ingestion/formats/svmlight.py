@@ -11,10 +11,9 @@ from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.records.kernel_parser import KernelParser, records_in
+from distls.workers.ingestion.records import reader
 from distls.workers.ingestion.records.labels import whole_labels
 from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
-from distls.workers.ingestion.records.reader import LineIds, TextReader, comment_of, first_of
 from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
 
 # totals of the kernel -> their names in the progress
@@ -39,7 +38,7 @@ def xmc_width(start: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-class SvmlightParser(KernelParser):
+class SvmlightParser(reader.KernelParser):
     """Parses svmlight text."""
 
     totals: ClassVar[dict[int, str]] = _TOTALS
@@ -52,7 +51,6 @@ class SvmlightParser(KernelParser):
             self.state[entry] = vars(self.progress)[name]
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         state, start = self.state, self.progress.offset
         if xmc_width(self.begin_block(block)) is not None:
             self.skip_line(block.text)
@@ -82,10 +80,9 @@ class SvmlightParser(KernelParser):
         return parse_lines(*text, mode, self.n_extra, self.records, self._slow, self.state)
 
     def _enlarge(self) -> None:
-        self.records = records_in(self.pool, 2 * len(self.records.words))
+        self.records = reader.records_in(self.pool, 2 * len(self.records.words))
 
     def _note(self, offset: int) -> None:
-        """Copy the kernel's totals into `progress`."""
         self.progress.offset = offset
         for entry, name in self.totals.items():
             setattr(self.progress, name, int(self.state[entry]))
@@ -124,7 +121,6 @@ class SvmlightParser(KernelParser):
         return float(values[0])
 
     def _reason(self, code: int, text: Bytes, position: int) -> str:
-        """Return the rule that the token at `position` breaks."""
         found = re.match(rb"[^\s#]*", text[position : position + 4096].tobytes())
         last = int(self.state[State.LAST_INDEX])
         return explain(Code(code), found.group() if found else b"", last, self.options)
@@ -173,8 +169,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     return f"{quoted(token)}: {rule}"
 
 
-def _line_ids(options: ReadOptions) -> LineIds:
-    return first_of if options.id_column == "label" else comment_of
+def _line_ids(options: ReadOptions) -> reader.LineIds:
+    return reader.first_of if options.id_column == "label" else reader.comment_of
 
 
-SVMLIGHT_READER = TextReader(SvmlightParser, _line_ids)
+SVMLIGHT_READER = reader.TextReader(SvmlightParser, _line_ids)

@@ -21,9 +21,8 @@ MISSING: tuple[str, ...] = (
 )  # fmt: skip
 # One ASCII character, as `checked_separator` in the driver asks for.
 SEPARATORS = r"^[\x01-\x09\x0b\x0c\x0e-!#-*,/:-@\[-`{-\x7f]\Z"
-MOST_COLUMNS = (
-    LARGEST_JSON // 51
-)  # with the shortest names that so many can have in the metadata of a data set
+# with the shortest names that so many can have in the metadata of a data set
+MOST_COLUMNS = LARGEST_JSON // 51
 LONGEST_MARKER = 60  # characters, so that UTF-8 has at most 255 bytes
 
 _TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
@@ -65,7 +64,6 @@ class Dialect(msgspec.Struct, frozen=True):
         return text.replace(".", "").replace(",", ".") if is_number else text.replace(".", "?")
 
     def is_missing(self, text: str) -> bool:
-        """Return whether a text stands for no value."""
         number = self.plain(text)
         return text in self.missing or (is_number(number) and float(number) in self.numbers)
 
@@ -130,7 +128,6 @@ class Feature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """Number of features."""
         return len(self.categories) if self.categories is not None else max(self.width, 1)
 
     @property
@@ -176,7 +173,6 @@ class TableOptions(ReadOptions):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The columns of labels."""
         return (self.label, *self.more_labels) if self.label else ()
 
     @property
@@ -252,9 +248,8 @@ def whole_twins(categories: Sequence[str]) -> dict[str, int]:
     """
     known, found = {*categories}, {}
     if {*_TRUTHS} <= {text.lower() for text in categories}:
-        spelled = (
-            (form(text), k) for k, text in enumerate(categories) for form in (str.lower, str.title, str.upper)
-        )
+        forms = (str.lower, str.title, str.upper)
+        spelled = ((form(text), k) for k, text in enumerate(categories) for form in forms)
         found = {text: k for text, k in spelled if text.lower() in _TRUTHS and text not in known}
     for place, text in enumerate(categories):
         if _WHOLE.fullmatch(text):

@@ -10,17 +10,10 @@ import msgspec
 import numpy as np
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats import parquet_files
 from distls.workers.ingestion.formats.document_records import Refused, check_fields
 from distls.workers.ingestion.formats.documents import csv_rows, named_fields, short_lines
-from distls.workers.ingestion.formats.parquet_files import (
-    SAMPLED,
-    ParquetHead,
-    ParquetItem,
-    first_values,
-    kinds_of_columns,
-    load_arrow,
-    parquet_batches,
-)
+from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, load_arrow
 from distls.workers.ingestion.formats.plain_csv import plain_batches
 from distls.workers.ingestion.formats.table_columns import TableOptions, check_count, is_number
 from distls.workers.ingestion.parsing.array_types import Ints
@@ -49,7 +42,7 @@ def table_batches(
 ) -> Iterator[TableBatch]:
     """Yield the item's columns in batches of `n_rows` at most."""
     if isinstance(item, ParquetItem):
-        for batch in parquet_batches(item, names, n_rows):
+        for batch in parquet_files.parquet_batches(item, names, n_rows):
             yield TableBatch(_typed(batch, options, item.file.path), None, {})
         return
     options = item.own(options)
@@ -109,9 +102,6 @@ def arrow_values(values: list[Any], arrow: Any) -> Any:
         return arrow.array(list(texts), arrow.string())
 
 
-# -- separated text --------------------------------------------------------------------------------------
-
-
 def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], done: int) -> Iterator[_Record]:
     """Yield the records behind the line `done`."""
     place = {name: options.columns.index(name) for name in names}
@@ -121,9 +111,6 @@ def _csv_records(item: TextItem, options: TableOptions, names: Sequence[str], do
             continue
         size = 0 if isinstance(row, Refused) else sum(map(len, row)) + _OBJECT_BYTES * len(row)
         yield line, named_fields(row, place, documents), size
-
-
-# -- JSON lines ------------------------------------------------------------------------------------------
 
 
 def _json_records(item: TextItem, *_: Any) -> Iterator[_Record]:
@@ -173,10 +160,10 @@ def first_records(files: Sequence[SourceFile]) -> list[dict[str, Any]]:
         with damage_described(file), file.open() as opened:
             for raw in filter(bytes.strip, _lines(opened, file.path)):
                 # most lines have no new field, which is seen before their values are parsed
-                if len(records) >= SAMPLED and fields.issuperset(_fields_of(raw)):
+                if len(records) >= parquet_files.SAMPLED and fields.issuperset(_fields_of(raw)):
                     continue
                 record = json_record(raw)
-                if isinstance(record, dict) and len(records) < SAMPLED:
+                if isinstance(record, dict) and len(records) < parquet_files.SAMPLED:
                     records.append(record)
                 elif isinstance(record, dict):
                     later |= {name: value for name, value in record.items() if name not in fields}
@@ -210,14 +197,13 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     empty = written.union(n for n, c in zip(names, columns, strict=True) if arrow.types.is_null(c.type))
     columns = [c.cast(arrow.float64()) if arrow.types.is_null(c.type) else c for c in columns]
     table = arrow.table(columns, names=list(names))
-    kinds = kinds_of_columns(arrow.types, table.schema)
+    kinds = parquet_files.kinds_of_columns(arrow.types, table.schema)
     # of lists of numbers, all of which are as long as the first that is there
-    lengths = {
-        name: next((len(r[name]) for r in records if r.get(name)), 0)
-        for name in names
-        if kinds[name] == "list"
-    }
-    return ParquetHead(kinds, lengths, (), sample=first_values(table, arrow), empty=frozenset(empty))
+    lists = [name for name in names if kinds[name] == "list"]
+    lengths = {name: next((len(r[name]) for r in records if r.get(name)), 0) for name in lists}
+    return ParquetHead(
+        kinds, lengths, (), sample=parquet_files.first_values(table, arrow), empty=frozenset(empty)
+    )
 
 
 def _are_fractions(values: Sequence[Any]) -> bool:

@@ -11,20 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distls.workers.ingestion.formats.svmlight import SvmlightParser
+from distls.workers.ingestion.parsing import vw_token_kernels as tokens
 from distls.workers.ingestion.parsing.array_types import Bytes
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
-from distls.workers.ingestion.parsing.vw_token_kernels import (
-    ROW_SIZE,
-    VW_STATE_SIZE,
-    Code,
-    Line,
-    Rules,
-    VwState,
-    hash_name,
-)
+from distls.workers.ingestion.parsing.vw_token_kernels import Code, Line, Rules, VwState
 from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import LineIds, TextReader, tag_of
 from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
@@ -42,7 +35,6 @@ class VwReadOptions(ReadOptions):
 
     @property
     def mask(self) -> int:
-        """Mask of the hash; -1 if names are not hashed."""
         return -1 if self.hash_bits is None else 2**self.hash_bits - 1
 
 
@@ -50,7 +42,7 @@ def name_hash(name: bytes, seed: int = 0) -> int:
     """Return Vowpal Wabbit's hash modulo 2**32 of a namespace, or of a feature with its namespace's as `seed`."""
     # the kernel loads eight bytes at a time, also behind the end
     text = np.frombuffer(name + bytes(8), dtype=np.uint8)
-    return int(hash_name(text, 0, len(name), seed))
+    return int(tokens.hash_name(text, 0, len(name), seed))
 
 
 def only_namespace(text: bytes) -> bytes | None:
@@ -65,19 +57,15 @@ def only_namespace(text: bytes) -> bytes | None:
 class VwParser(SvmlightParser):
     """Parses Vowpal Wabbit text, of `VwReadOptions`."""
 
-    totals: ClassVar[dict[int, str]] = {
-        **SvmlightParser.totals,
-        VwState.TAGS: "tags",
-        VwState.BASES: "bases",
-    }
+    totals: ClassVar[dict[int, str]] = {**SvmlightParser.totals, VwState.TAGS: "tags", VwState.BASES: "bases"}
 
     def __init__(self, run: ReadRun[VwReadOptions]) -> None:
-        super().__init__(run, VW_STATE_SIZE)
+        super().__init__(run, tokens.VW_STATE_SIZE)
         options = run.options
         namespace = -1 if options.hash_bits is not None else name_hash(options.namespace)
         self._rules = Rules(options.mode, options.mask, namespace, run.n_extra)
         slow, known = np.zeros((4096, 2), dtype=np.int64), np.zeros(4096)
-        self._line = Line(np.zeros(ROW_SIZE, dtype=np.int64), *self._features(), slow, known)
+        self._line = Line(np.zeros(tokens.ROW_SIZE, dtype=np.int64), *self._features(), slow, known)
 
     def _features(self) -> tuple[Any, Any]:
         n_words = len(self.records.words)

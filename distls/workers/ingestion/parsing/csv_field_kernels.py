@@ -8,19 +8,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
+from distls.workers.ingestion.parsing import word_table
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, ULongs
 from distls.workers.ingestion.parsing.decimal_kernels import load_word, trailing_zeros
 from distls.workers.ingestion.parsing.number_kernels import scan_number
-from distls.workers.ingestion.parsing.word_table_kernels import (
-    Words,
-    find_word,
-    has_room,
-    insert_word,
-    word_hash,
-)
+from distls.workers.ingestion.parsing.word_table import Words
 
 
 class Kind(IntEnum):
@@ -91,9 +85,7 @@ class State(IntEnum):
 class Markers(NamedTuple):
     """Texts that stand for no value, beside the empty one."""
 
-    sizes: NDArray[
-        np.uint64
-    ]  # shape (256,); by first byte: bit n is set if there is one of n bytes, bit 63 for more
+    sizes: ULongs  # shape (256,); by first byte: bit n is set if there is one of n bytes, bit 63 for more
     texts: Bytes  # of each its number of bytes, then these
     numbers: Doubles  # those that are numbers, which may be written in other ways too
 
@@ -352,13 +344,13 @@ def word_in(text: Bytes, p: int, rules: Rules, column: Ints, key: int, words: Wo
             column[NA] = 1
         return Code.DONE, after, np.float64(column[NA])
     key += escaped
-    value = word_hash(text, start, end, key)
-    entry, slot = find_word(words, value, key, text, start, end)
+    value = word_table.word_hash(text, start, end, key)
+    entry, slot = word_table.find_word(words, value, key, text, start, end)
     if entry < 0:
         if kind == Kind.CATEGORY:
             return Code.DONE, after, -1.0
-        if not has_room(words, 1, end - start):
+        if not word_table.has_room(words, 1, end - start):
             return Code.WORDS_FULL, after, 0.0
-        entry = insert_word(words, slot, value, key, state[State.LINE], text, start, end)
+        entry = word_table.insert_word(words, slot, value, key, state[State.LINE], text, start, end)
     is_new = (kind == Kind.LABEL_WORD or kind >= Kind.DATE) and np.isnan(words.values[entry])
     return (Code.NEW_WORD if is_new else Code.DONE), after, words.values[entry]

@@ -5,34 +5,15 @@ answers. Text is followed by `PADDING` newlines.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.ingestion.parsing import csv_field_kernels as fields
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
-from distls.workers.ingestion.parsing.csv_field_kernels import (
-    CODED,
-    COMMA,
-    KIND,
-    NA,
-    NEWLINE,
-    POINT,
-    SLOT,
-    SPACE,
-    ZERO,
-    Answers,
-    Code,
-    Kind,
-    Mode,
-    Rules,
-    State,
-    field_bounds,
-    general_number,
-    row_end,
-    word_in,
-)
-from distls.workers.ingestion.parsing.date_kernels import store_date, store_time
+from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import Records, store_pair
@@ -43,7 +24,123 @@ from distls.workers.ingestion.parsing.rounding_kernels import (
     note_row,
     note_value,
 )
-from distls.workers.ingestion.parsing.word_table_kernels import Words
+from distls.workers.ingestion.parsing.word_table import Words
+
+# -- dates and times of fixed width, as programs write them ----------------------------------------------
+# To the numbers that `mixed_columns.date_parts` has of them, by the same operations in the same order, and the sines of
+# the same library: equal bits.
+
+_POINT, _COLON, _SPACE, _PLUS, _MINUS, _SLASH, _T, _Z = b".: +-/TZ"
+_DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365])
+_FIRST_DAY = 730_120  # of 2000
+_TENS = 10.0 ** np.arange(16)  # exact doubles
+_MOST_DECIMALS = 13  # of seconds: fifteen digits are an exact double
+_DAY = 86400.0
+
+
+@helper
+def _two_digits(text: Bytes, p: int) -> int:
+    """Return the number of two digits, -1 if they are none."""
+    first, second = np.int64(text[p]) - 48, np.int64(text[p + 1]) - 48
+    return first * 10 + second if 0 <= first <= 9 and 0 <= second <= 9 else -1
+
+
+@helper
+def _seconds(text: Bytes, p: int, end: int) -> Any:
+    """Return (end, value) of the seconds at `p`, maybe with decimals; the end is -1 if there are none."""
+    second = _two_digits(text, p)
+    q = p + 2
+    if second < 0 or q >= end or text[q] != _POINT:
+        return (q if second >= 0 and q <= end else -1), np.float64(second)
+    q += 1
+    first = q
+    while q < end and 48 <= text[q] <= 57:
+        second = second * 10 + np.int64(text[q]) - 48 if q - first < _MOST_DECIMALS else second
+        q += 1
+    n_decimals = q - first
+    return (q if 0 < n_decimals <= _MOST_DECIMALS else -1), second / _TENS[min(n_decimals, _MOST_DECIMALS)]
+
+
+@helper
+def _clock(text: Bytes, p: int, end: int) -> Any:
+    """Return (end, part of the day) of the time at `p`, as 10:05 or 10:05:30.25; the end is -1 if there is none."""
+    hour, minute, second, q = _two_digits(text, p), _two_digits(text, p + 3), 0.0, p + 5
+    if q > end or text[p + 2] != _COLON or not (0 <= hour <= 24 and 0 <= minute <= 59):
+        return -1, 0.0
+    if q < end and text[q] == _COLON:
+        q, second = _seconds(text, q + 1, end)
+    return (q if second < 61.0 else -1), (3600.0 * hour + 60.0 * minute + second) / _DAY
+
+
+@helper
+def _is_zone(text: Bytes, p: int, end: int) -> bool:
+    """Return whether text[p:end] is empty, Z or an offset from UTC as +01, +0100 or +01:00."""
+    if end - p <= 1:
+        return end == p or text[p] == _Z
+    if (text[p] != _PLUS and text[p] != _MINUS) or _two_digits(text, p + 1) < 0:
+        return False
+    minutes = p + 3 + (text[p + 3] == _COLON)
+    return end == p + 3 or (end == minutes + 2 and _two_digits(text, minutes) >= 0)
+
+
+@helper
+def _day(text: Bytes, p: int) -> Any:
+    """Return (days from the first of the first year, days from the first of January), both -1 if none is at `p`."""
+    century, year = _two_digits(text, p), _two_digits(text, p + 2)
+    month, day, mark = _two_digits(text, p + 5), _two_digits(text, p + 8), text[p + 4]
+    marked = text[p + 7] == mark and mark in (_MINUS, _SLASH, _POINT)
+    year += 100 * century
+    if not marked or year < max(1, 100 * century) or not 1 <= month <= 12:
+        return -1, -1
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    before = _DAYS_BEFORE[month - 1] + (leap and month > 2)
+    if not 1 <= day <= _DAYS_BEFORE[month] - _DAYS_BEFORE[month - 1] + (leap and month == 2):
+        return -1, -1
+    past = year - 1
+    return 365 * past + past // 4 - past // 100 + past // 400 + before + day, before + day - 1
+
+
+@helper
+def _store_cycle(turn: float, values: Doubles, slot: int) -> None:
+    angle = 2.0 * math.pi * turn
+    values[slot], values[slot + 1] = math.sin(angle), math.cos(angle)
+
+
+@helper
+def store_date(text: Bytes, start: int, end: int, values: Doubles, slot: int, timed: bool) -> bool:
+    """Write the numbers of a date as 2024-01-31, maybe with a time, from `slot` on; return whether it is one.
+
+    Those of the day are written if the column is `timed`.
+    """
+    if end - start < 10:
+        return False
+    days, in_year = _day(text, start)
+    part, p = 0.0, start + 10
+    if p < end:
+        parted = text[p] == _T or text[p] == _SPACE
+        p, part = _clock(text, p + 1, end)
+        if not parted or p < 0 or not _is_zone(text, p, end):
+            return False
+    if days < 0:
+        return False
+    values[slot] = (days - _FIRST_DAY) + part
+    _store_cycle((in_year + part) / 365.25, values, slot + 1)
+    _store_cycle(((days + 6) % 7 + part) / 7.0, values, slot + 3)
+    if timed:
+        _store_cycle(part, values, slot + 5)
+    return True
+
+
+@helper
+def store_time(text: Bytes, start: int, end: int, values: Doubles, slot: int) -> bool:
+    """Write the numbers of a time of day, as 13:45:10, from `slot` on; return whether it is one."""
+    stop, part = _clock(text, start, end)
+    if stop == end:
+        _store_cycle(part, values, slot)
+    return stop == end
+
+
+# -- rows ------------------------------------------------------------------------------------------------
 
 
 class Slots(NamedTuple):
@@ -90,16 +187,16 @@ def _word(
     text: Bytes, p: int, rules: Rules, columns: Ints, c: int, words: Words, slots: Slots, state: Ints
 ) -> Any:
     """Read a field that may be a word into its slots; return (code, position after it, value)."""
-    kind, slot = columns[c, KIND], columns[c, SLOT]
+    kind, slot = columns[c, fields.KIND], columns[c, fields.SLOT]
     if kind > Kind.DATE:
-        code, start, end, after, _ = field_bounds(text, p, rules.separator)
+        code, start, end, after, _ = fields.field_bounds(text, p, rules.separator)
         if kind == Kind.TIME:
             found = store_time(text, start, end, slots.values, slot)
         else:
             found = store_date(text, start, end, slots.values, slot, kind == Kind.TIMESTAMP)
         if found and code == Code.DONE:
             return Code.DONE, after, 0.0
-    code, after, value = word_in(text, p, rules, columns[c], 2 * c, words, state)
+    code, after, value = fields.word_in(text, p, rules, columns[c], 2 * c, words, state)
     _store_word(value, kind, slot, slots)
     return code, after, value
 
@@ -109,17 +206,17 @@ def _note_inexact(
     text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints
 ) -> None:
     """Note the number of a feature, which was just read, if float64 does not keep it."""
-    large = code == Code.DONE and abs(value) >= EXACT and column[KIND] in (Kind.NUMBER, Kind.GAPPED)
-    mark = COMMA if rules.mode & Mode.COMMA else POINT
+    large = code == Code.DONE and abs(value) >= EXACT and column[fields.KIND] in (Kind.NUMBER, Kind.GAPPED)
+    mark = fields.COMMA if rules.mode & Mode.COMMA else fields.POINT
     if large and is_inexact(text, state[State.START], state[State.END], mark, value):
-        note_value(slots.rounding, column[SLOT] - FEATURES, value)
+        note_value(slots.rounding, column[fields.SLOT] - FEATURES, value)
 
 
 @helper
 def _note_code(text: Bytes, p: int, wanted: bool, columns: Ints, c: int) -> None:
     """Note in a survey that a number begins with a zero before other digits."""
-    if wanted and text[p] == ZERO and ZERO <= text[p + 1] <= ZERO + 9:
-        columns[c, NA] = CODED
+    if wanted and text[p] == fields.ZERO and fields.ZERO <= text[p + 1] <= fields.ZERO + 9:
+        columns[c, fields.NA] = fields.CODED
 
 
 @helper
@@ -138,22 +235,22 @@ def _parse_row(
     n_columns, n_unseen = len(columns), 0
     looked_at = state[State.ROWS] % _EVERY == 0  # for codes, which many rows have: all would cost a twentieth
     # where plain numbers need a look, none ends at a byte that there is
-    ends = (rules.separator, NEWLINE) if rules.mode & (Mode.COMMA | Mode.MARKED) == 0 else (256, 256)
+    ends = (rules.separator, fields.NEWLINE) if rules.mode & (Mode.COMMA | Mode.MARKED) == 0 else (256, 256)
     for c in range(n_columns):
-        kind, slot = columns[c, KIND], columns[c, SLOT]
+        kind, slot = columns[c, fields.KIND], columns[c, fields.SLOT]
         code, start = Code.DONE, p
         if Kind.NUMBER <= kind <= Kind.CHECK_LABEL:
             after, value = parse_short_field(text, p, separators)
             # plain numbers are below 1e15; a negative weight is left to be refused, a label may be a code
             special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
             if after < 0 or text[after] not in ends or special:
-                code, after, value = general_number(text, p, rules, kind, answers, state)
+                code, after, value = fields.general_number(text, p, rules, kind, answers, state)
                 _note_inexact(text, code, value, columns[c], rules, slots, state)
                 start = state[State.START]  # behind blanks and a quote
             slots.values[slot] = value
             _note_code(text, start, looked_at and kind == Kind.CHECK, columns, c)
         elif kind == Kind.SKIP:
-            code, start, end, after, _ = field_bounds(text, p, rules.separator)
+            code, start, end, after, _ = fields.field_bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
         else:
             code, after, value = _word(text, p, rules, columns, c, words, slots, state)
@@ -165,12 +262,12 @@ def _parse_row(
             return code, p, 0
         p = after
         if c + 1 < n_columns:
-            if text[p] == NEWLINE:
+            if text[p] == fields.NEWLINE:
                 return Code.FEW, p, 0
             p += 1
-    if rules.separator == SPACE:
-        p = row_end(text, p, SPACE)
-    return (Code.DONE if text[p] == NEWLINE else Code.MANY), p, n_unseen
+    if rules.separator == fields.SPACE:
+        p = fields.row_end(text, p, fields.SPACE)
+    return (Code.DONE if text[p] == fields.NEWLINE else Code.MANY), p, n_unseen
 
 
 @helper
@@ -230,20 +327,18 @@ def parse_rows(
     separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
     needed = 4 + rules.n_extra + (len(slots.indices) - FEATURES) * 3  # of a row of doubles with indices
     while p < stop:
-        end = row_end(text, p, rules.separator)
-        if text[end] != NEWLINE:
+        end = fields.row_end(text, p, rules.separator)
+        if text[end] != fields.NEWLINE:
             if state[State.WORDS] + needed > len(records.words):
                 state[State.POSITION] = p
                 return Code.FULL
             n_gaps = state[State.GAPS]
-            code, end, n_unseen = _parse_row(
-                text, p, rules, separators, columns, words, answers, slots, state
-            )
+            code, end, n_new = _parse_row(text, p, rules, separators, columns, words, answers, slots, state)
             if code != Code.DONE:
                 # the row is parsed again after an answer, or skipped by the caller
                 state[State.POSITION], state[State.GAPS] = p, n_gaps
                 return code
-            state[State.UNSEEN] += n_unseen
+            state[State.UNSEEN] += n_new
             state[State.ANSWERS] = 0
             if rules.mode & Mode.SURVEY:
                 state[State.ROWS] += 1

@@ -5,16 +5,16 @@ variant: Mushtak and Lemire, 2023).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.ingestion.parsing.array_types import UInts
+from distls.workers.ingestion.parsing.array_types import UInts, ULongs
 
 # A mantissa of this many decimal digits always fits into 64 bits.
 EXACT_DIGITS = 19
@@ -36,7 +36,7 @@ def _power_of_five(q: int) -> int:
     return significand >> max(significand.bit_length() - 128, 0)
 
 
-def _table() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _table() -> tuple[ULongs, ULongs]:
     powers = [_power_of_five(q) for q in range(_MIN_EXPONENT, _MAX_EXPONENT + 1)]
     high = np.array([p >> 64 for p in powers], dtype=np.uint64)
     low = np.array([p & (2**64 - 1) for p in powers], dtype=np.uint64)
@@ -59,40 +59,22 @@ def _multiply_high(context: Any, a: Any, b: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@intrinsic
-def _leading_zeros(context: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+def _of_number(returns: Any, takes: Any, build: Callable[[Any, Any], Any]) -> Any:
+    """Return an intrinsic of one number, which `build` makes with LLVM's builder."""
 
-    return types.uint64(types.uint64), generate
+    @intrinsic
+    def found(context: Any, number: Any) -> Any:
+        return returns(takes), lambda context, builder, signature, numbers: build(builder, numbers[0])
 
-
-@intrinsic
-def trailing_zeros(context: Any, word: Any) -> Any:
-    """Number of zero bits below the lowest set bit of a uint64 (64 when it is zero)."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), generate
+    return found
 
 
-@intrinsic
-def _double_of_bits(context: Any, bits: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.uint64), generate
-
-
-@intrinsic
-def double_bits(context: Any, value: Any) -> Any:
-    """The 64 bits of a double."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.uint64(types.float64), generate
+_DEFINED = ir.Constant(ir.IntType(1), 0)  # of zero too, which has 64 zeros
+_leading_zeros = _of_number(types.uint64, types.uint64, lambda b, word: b.ctlz(word, _DEFINED))
+# below the lowest bit that is set
+trailing_zeros = _of_number(types.int64, types.uint64, lambda b, word: b.cttz(word, _DEFINED))
+_double_of_bits = _of_number(types.float64, types.uint64, lambda b, bits: b.bitcast(bits, ir.DoubleType()))
+double_bits = _of_number(types.uint64, types.float64, lambda b, value: b.bitcast(value, ir.IntType(64)))
 
 
 @intrinsic

@@ -14,10 +14,9 @@ weight (float32) and the ranks that a split needs, where there are any.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints, Singles, UInts
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Int32s, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import read_double, write_double
 from distls.workers.linear_algebra.prefetch import prefetch_element
 
@@ -29,7 +28,7 @@ class Records(NamedTuple):
     floats: Singles  # shape (n_words,), the same memory
     # shape (at least n_words // 2,) each: the record's first word, 0-based line, weight
     row_at: Ints
-    row_line: NDArray[np.int32]
+    row_line: Int32s
     row_weight: Singles
 
 
@@ -152,19 +151,11 @@ def _values_at(words: UInts, at: int, n_extra: int) -> int:
 
 @kernel
 def gather_pairs(
-    words: UInts,
-    floats: Singles,
-    row_at: Ints,
-    n_extra: int,
-    base: int,
-    indptr: Ints,
-    indices: NDArray[Any],
-    data: NDArray[Any],
+    words: UInts, row_at: Ints, n_extra: int, base: int, indptr: Ints, indices: Array, data: Array
 ) -> None:
     """Copy the sparse records at `row_at` (shape (n_rows,)) into CSR arrays, `base` subtracted from the indices."""
-    n = 0
-    # the records hold values of the dtype of `data`; `floats` is `words` viewed as float32
-    wide = data.itemsize == 8
+    n, floats = 0, words.view(np.float32)
+    wide = data.itemsize == 8  # the records hold values of its type
     for r in range(len(row_at)):
         _fetch_ahead(words, row_at, r)
         indptr[r] = n
@@ -183,9 +174,9 @@ def gather_pairs(
 
 
 @kernel
-def gather_dense(words: UInts, floats: Singles, row_at: Ints, n_extra: int, values: NDArray[Any]) -> None:
+def gather_dense(words: UInts, row_at: Ints, n_extra: int, values: Array) -> None:
     """Copy the dense records at `row_at` (shape (n_rows,)) into `values` (shape (n_rows, n_features))."""
-    wide = values.itemsize == 8
+    wide, floats = values.itemsize == 8, words.view(np.float32)
     for r in range(len(row_at)):
         _fetch_ahead(words, row_at, r)
         at = _values_at(words, row_at[r], n_extra)
@@ -203,13 +194,13 @@ def count_columns(words: UInts, row_at: Ints, n_extra: int, stride: int, base: i
 
 
 @kernel
-def value_facts(words: UInts, floats: Singles, row_at: Ints, n_extra: int, stride: int, dense: bool) -> Any:
+def value_facts(words: UInts, row_at: Ints, n_extra: int, stride: int, dense: bool) -> Any:
     """Return (smallest value, its row, largest magnitude, whether all are whole and none negative) of records.
 
     The smallest value and its row are (0.0, -1) if none is negative.
     """
     smallest, row, largest, counts = 0.0, -1, 0.0, True
-    index_words = 0 if dense else 1
+    index_words, floats = 0 if dense else 1, words.view(np.float32)
     for r in range(len(row_at)):
         at = _values_at(words, row_at[r], n_extra) + index_words
         for k in range(np.int64(words[row_at[r]])):
@@ -225,17 +216,16 @@ def value_facts(words: UInts, floats: Singles, row_at: Ints, n_extra: int, strid
 @kernel
 def pack_pairs(
     indptr: Ints,
-    indices: NDArray[Any],
-    data: NDArray[Any],
+    indices: Array,
+    data: Array,
     offsets: Ints,
     labels: Doubles,
     n_extra: int,
     words: UInts,
-    floats: Singles,
     row_at: Ints,
 ) -> None:
     """Write CSR rows and their labels (row r has labels[offsets[r]:offsets[r + 1]]) as records."""
-    at = 0
+    at, floats = 0, words.view(np.float32)
     wide = data.itemsize == 8
     for r in range(len(indptr) - 1):
         row_at[r] = at
@@ -253,3 +243,53 @@ def pack_pairs(
                 floats[at + 1] = data[k]
             at += 3 if wide else 2
     row_at[len(indptr) - 1] = at
+
+
+_MAGNITUDE = np.uint32(0x7FFFFFFF)  # bits of a word that are not a sign: minus zero is no feature
+
+
+@kernel
+def relabel_records(
+    words: UInts,
+    row_at: Ints,
+    rows: Ints,
+    labels: Doubles,
+    ends: Ints,
+    n_extra: int,
+    out: UInts,
+    out_at: Ints,
+) -> None:
+    """Copy the records of `rows` (shape (n_kept,)) with labels[ends[r]:ends[r + 1]] of each row r for their own.
+
+    `out_at` (shape (n_kept + 1,)) becomes the first word of each record in `out`, and the end.
+    """
+    at = 0
+    for k in range(len(rows)):
+        r = rows[k]
+        start, n_labels = row_at[r], ends[r + 1] - ends[r]
+        values_at = start + 2 + n_extra + 2 * np.int64(words[start + 1])
+        out_at[k] = at
+        out[at], out[at + 1] = words[start], n_labels
+        for i in range(n_extra):
+            out[at + 2 + i] = words[start + 2 + i]
+        at += 2 + n_extra
+        for i in range(ends[r], ends[r + 1]):
+            write_double(out, at, labels[i])
+            at += 2
+        for i in range(values_at, row_at[r + 1]):
+            out[at] = words[i]
+            at += 1
+    out_at[len(rows)] = at
+
+
+@kernel
+def have_features(words: UInts, row_at: Ints, n_extra: int, stride: int, dense: bool, found: Bools) -> None:
+    """Fill `found` (shape (n_rows,)) with whether a record has a value that is not zero."""
+    for r in range(len(found)):
+        at = row_at[r] + 2 + n_extra + 2 * np.int64(words[row_at[r] + 1])
+        found[r] = False
+        while at < row_at[r + 1] and not found[r]:
+            # the first word of a pair is its index
+            for i in range(0 if dense else 1, stride):
+                found[r] |= (words[at + i] & _MAGNITUDE) != 0
+            at += stride

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, ULongs
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits
 
 KEPT = 2.0**24  # whole numbers up to here are
@@ -47,7 +47,7 @@ class Rounding(NamedTuple):
     # Of numbers of float32, the few of each column that come first in a fixed order, whatever the order of rows:
     # their places in it, increasing, and the smallest and largest value of each; shapes (n, _SAMPLE)
     # for the first columns.
-    keys: NDArray[np.uint64]
+    keys: ULongs
     least: Doubles
     most: Doubles
 
@@ -83,24 +83,18 @@ def merge_rounded(chunks: list[list[Rounded]]) -> dict[int, EqualValues]:
     found: dict[int, list[Rounded]] = {}
     for entry in (entry for chunk in chunks for entry in chunk):
         found.setdefault(entry[0], []).append(entry)
-    merged = {}
+    merged, single = {}, np.float32
     for column, entries in found.items():
         low, high = min(entry[1] for entry in entries), max(entry[2] for entry in entries)
         # a column that is wide in some chunk is wide
         narrow = len(entries) == len(chunks) and 0 < high - low < _RANGE * max(abs(low), abs(high))
         if narrow or any(entry[3] for entry in entries):
             with np.errstate(over="ignore"):  # of float64 they may be beyond float32
-                both = next(
-                    ((a, b) for _, a, b, _ in entries if a < b and np.float32(a) == np.float32(b)), None
-                )
-                two = both or (high, float(np.float32(high)))
-            merged[column] = EqualValues(
-                low, high, max(int(entry[3]) for entry in entries), two, both is not None
-            )
+                both = next(((a, b) for _, a, b, _ in entries if a < b and single(a) == single(b)), None)
+                two = both or (high, float(single(high)))
+            level = max(int(entry[3]) for entry in entries)
+            merged[column] = EqualValues(low, high, level, two, both is not None)
     return merged
-
-
-# -- kernels -------------------------------------------------------------------------------------------
 
 
 @helper
@@ -191,14 +185,14 @@ def note_row(rounding: Rounding, values: Doubles, first: int, row: int) -> None:
 
 
 @kernel
-def note_rows(values: NDArray[np.float64], rounding: Rounding) -> None:
+def note_rows(values: Doubles, rounding: Rounding) -> None:
     """Note the values of dense rows."""
     for r in range(len(values)):
         note_row(rounding, values[r], 0, r)
 
 
 @kernel
-def note_pairs(indices: NDArray[np.int64], data: Doubles, rounding: Rounding) -> None:
+def note_pairs(indices: Ints, data: Doubles, rounding: Rounding) -> None:
     """Note the values of sparse rows."""
     for k in range(len(data)):
         _note(rounding, indices[k], data[k], True)

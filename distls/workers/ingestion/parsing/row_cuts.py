@@ -1,22 +1,66 @@
 """Where text that is read by records can be cut: behind line ends that are certainly not within a field."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, disable-error-code="arg-type, assignment, return-value"
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.ingestion.parsing import text_blocks
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
-from distls.workers.ingestion.parsing.byte_kernels import Seen, look_at_bytes
+from distls.workers.ingestion.parsing.decimal_kernels import load_word
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
-from distls.workers.ingestion.parsing.text_blocks import (
-    MAX_LINE,
-    SourceFile,
-    TextItem,
-    after_last_newline,
-    damage_described,
-    read_fully,
-)
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
+
+
+class Seen(IntEnum):
+    """Bits that tell what is in text."""
+
+    QUOTE = 1
+    RETURN = 2  # a carriage return
+    CONTROL = 4  # any other control character but newlines and tabs
+    HIGH = 8  # a byte that is not ASCII
+
+
+_ONES, _TOPS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_NEWLINES, _TABS, _RETURNS, _QUOTES = (_ONES * np.uint64(code) for code in b'\n\t\r"')
+_CONTROLS = _ONES * np.uint64(0xE0)  # bits that no control character has
+_EVEN = np.uint64(0x00FF00FF00FF00FF)
+_SUM = np.uint64(0x0001000100010001)
+
+
+@helper
+def _zero_bytes(word: np.uint64) -> np.uint64:
+    """Return a word with the top bit of each byte set that is zero."""
+    return ~(((word & ~_TOPS) + ~_TOPS) | word) & _TOPS
+
+
+@kernel
+def look_at_bytes(text: Bytes, stop: int) -> Any:
+    """Return (number of newlines, bits of Seen) of text[:stop], behind which are at least seven newlines."""
+    n_ends, p = 0, 0
+    quotes = returns = controls = high = np.uint64(0)
+    while p < stop:
+        end, counts = min(p + 8 * 255, stop), np.uint64(0)  # a byte counts up to 255
+        # without branches, so that many words are looked at together
+        for q in range(p, end, 8):
+            word = load_word(text, q)
+            newline, carriage = _zero_bytes(word ^ _NEWLINES), _zero_bytes(word ^ _RETURNS)
+            counts += newline >> np.uint64(7)
+            quotes |= _zero_bytes(word ^ _QUOTES)
+            returns |= carriage
+            controls |= _zero_bytes(word & _CONTROLS) & ~(newline | carriage | _zero_bytes(word ^ _TABS))
+            high |= word & _TOPS
+        pairs = (counts & _EVEN) + ((counts >> np.uint64(8)) & _EVEN)
+        n_ends += np.int64((pairs * _SUM) >> np.uint64(48))
+        p = end
+    seen = (quotes > 0) * Seen.QUOTE + (returns > 0) * Seen.RETURN
+    seen += (controls > 0) * Seen.CONTROL + (high > 0) * Seen.HIGH
+    return n_ends - (-stop) % 8, seen
+
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PIECE_BYTES = 8 * 2**20  # of whole lines
@@ -33,7 +77,6 @@ class Lines(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """A copy of the text."""
         return self.text[: self.size].tobytes()
 
     @property
@@ -50,16 +93,16 @@ class Lines(NamedTuple):
 def line_pieces(item: TextItem, n_bytes: int) -> Iterator[Lines]:
     """Yield the text of an item in whole lines, about `n_bytes` at a time, nothing at a line that is too long."""
     buffer = rest = np.empty(0, np.uint8)
-    with damage_described(item.file), item.open() as file:
+    with text_blocks.damage_described(item.file), item.open() as file:
         while True:
             n_rest = len(rest)
             if len(buffer) < n_rest + n_bytes + PADDING:
                 buffer = np.empty(n_rest + 2 * n_bytes + PADDING, np.uint8)
             buffer[:n_rest] = rest
-            size = n_rest + read_fully(file, buffer[n_rest : n_rest + n_bytes])
-            end = after_last_newline(buffer, size) if size > n_rest else size
+            size = n_rest + text_blocks.read_fully(file, buffer[n_rest : n_rest + n_bytes])
+            end = text_blocks.after_last_newline(buffer, size) if size > n_rest else size
             rest = buffer[end:size].copy()
-            too_long = not end and size > MAX_LINE
+            too_long = not end and size > text_blocks.MAX_LINE
             if end or too_long:
                 yield _lines(buffer, end)
             if size == n_rest or too_long:

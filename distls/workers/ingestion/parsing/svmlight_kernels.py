@@ -204,9 +204,8 @@ def _parse_long_value(text: Bytes, start: int, wide: int, at: int, index: int, r
         row[_ROUNDED], row[_ROUNDED_VALUE] = -1 - index, np.int64(double_bits(value))
     if exact or (not wide and np.float32(size) == np.float32(0.0)):
         return Code.DONE, end, value
-    if (
-        size == 0.0
-    ):  # undecided between zero and the smallest double; a zero is not stored, so cannot be corrected
+    # undecided between zero and the smallest double; a zero is not stored, so cannot be corrected
+    if size == 0.0:
         return Code.OVERFLOW, start, 0.0
     if row[_SLOW] == len(slow):
         return Code.SLOW_FULL, start, 0.0
@@ -271,7 +270,6 @@ def note_indices(state: Ints, first: int, last: int) -> None:
 
 @helper
 def _finish_row(state: Ints, row: Ints) -> None:
-    """Add a complete row to the totals."""
     state[State.NNZ] += row[_NNZ]
     state[State.ROWS] += 1
     state[State.SLOW] = row[_SLOW]

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.parsing.array_types import Bytes
+from distls.workers.ingestion.parsing.array_types import Bytes, Singles
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 
 MAX_LINE = 64 * 2**20
@@ -52,9 +51,8 @@ class SourceFile:
         except FileNotFoundError:
             raise BadInputError(f"{self.path}: vanished while it was being ingested") from None
         if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise BadInputError(
-                f"{self.path}: changed while it was being ingested; ingest it again from the start"
-            )
+            remedy = "ingest it again from the start"
+            raise BadInputError(f"{self.path}: changed while it was being ingested; {remedy}")
 
     def open(self) -> IO[bytes]:
         """Open the decompressed bytes, as UTF-8 if they are text of a known encoding."""
@@ -80,13 +78,15 @@ class SourceFile:
         return plain
 
 
+Files = Sequence[SourceFile]
+
+
 def _open_zstd(path: str) -> IO[bytes]:
     try:
         from pyarrow import CompressedInputStream
     except ImportError:
-        raise BadInputError(
-            f"{path}: zstd is read with pyarrow; pip install 'distls[parquet]', or unpack it: zstd -d {path}"
-        ) from None
+        remedy = f"pip install 'distls[parquet]', or unpack it: zstd -d {path}"
+        raise BadInputError(f"{path}: zstd is read with pyarrow; {remedy}") from None
     return cast(IO[bytes], CompressedInputStream(path, "zstd"))
 
 
@@ -152,7 +152,7 @@ class TextItem:
     file: SourceFile
     start: int
     stop: int
-    weights: NDArray[np.float32] | None = None  # of its lines, where a file has them
+    weights: Singles | None = None  # of its lines, where a file has them
     before: tuple[int, int] | None = None  # lines and rows of its file in front of it, where they are known
 
     def where(self, line: int, lines_before: int = 0) -> str:
@@ -220,17 +220,6 @@ def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
     return counts
 
 
-def line_locator(item: TextItem) -> Callable[[int], str]:
-    """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
-
-    def locate(line: int) -> str:
-        counted = item.before is None and item.file.is_plain
-        # a range that starts inside a line begins with the next one
-        return item.where(line, line_starts(item.file, [item.start])[0] if counted else 0)
-
-    return locate
-
-
 def text_blocks(
     item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
 ) -> Iterator[TextBlock]:
@@ -263,10 +252,8 @@ def damage_described(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        why = (
-            f"not {file.encoding} text ({getattr(error, 'reason', error)}); --encoding names another encoding"
-        )
-        raise BadInputError(f"{file.path}: {why}") from None
+        why = f"not {file.encoding} text ({getattr(error, 'reason', error)})"
+        raise BadInputError(f"{file.path}: {why}; --encoding names another encoding") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
     except OSError as error:

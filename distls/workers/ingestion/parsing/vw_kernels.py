@@ -8,11 +8,10 @@ token and `workers/ingestion/formats/vw.py` explains it. Text is followed by `PA
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
-from distls.workers.ingestion.parsing.array_types import Bytes, Ints
+from distls.workers.ingestion.parsing.array_types import Bytes, Ints, ULongs
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
 from distls.workers.ingestion.parsing.record_kernels import Records, store_pair
 from distls.workers.ingestion.parsing.rounding_kernels import KEPT
@@ -77,7 +76,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
 
 
 @kernel  # numba's sorting needs reference counts
-def _sort(keys: NDArray[np.uint64]) -> None:
+def _sort(keys: ULongs) -> None:
     keys.sort()
 
 
@@ -106,12 +105,8 @@ def _store_features(records: Records, at: int, n: int, wide: int, line: Line) ->
     return Code.DONE, at
 
 
-# -- lines -----------------------------------------------------------------------------------------------
-
-
 @helper
 def _finish_row(state: Ints, row: Ints) -> None:
-    """Add a complete row to the totals."""
     state[State.NNZ] += row[tokens.ROW_NNZ]
     state[State.ROWS] += 1
     state[VwState.TAGS] += row[tokens.ROW_TAG]

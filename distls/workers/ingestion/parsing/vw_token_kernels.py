@@ -5,11 +5,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
-from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts
+from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints, UInts, ULongs
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits, load_word, write_double
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, scan_number
 from distls.workers.ingestion.parsing.record_kernels import is_repeated
@@ -73,7 +72,7 @@ class Line(NamedTuple):
     """Scratch of a line."""
 
     row: Ints  # shape (ROW_SIZE,)
-    keys: NDArray[np.uint64]  # its features: index and place, shape (any,)
+    keys: ULongs  # its features: index and place, shape (any,)
     values: Doubles
     # start and end in the text of the state[SLOW] numbers that Python must convert, shape (any, 2), and the values of
     # the first state[KNOWN] of them when the line is parsed again
@@ -127,9 +126,6 @@ def at_line_end(text: Bytes, p: int) -> bool:
     return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
 
 
-# -- names -----------------------------------------------------------------------------------------------
-
-
 @kernel
 def hash_name(text: Bytes, start: int, end: int, seed: int) -> int:
     """Return Vowpal Wabbit's hash of a name, modulo 2**32."""
@@ -157,9 +153,6 @@ def _plain_index(text: Bytes, start: int, end: int) -> int:
             return -1
         index = min(index * 10 + digit, MAX_INDEX + 1)
     return index
-
-
-# -- numbers ---------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -269,9 +262,6 @@ def parse_head(text: Bytes, p: int, mode: int, words: UInts, at: int, line: Line
         p = after
     unlabelled = not line.row[ROW_LABELS] and mode & Mode.LABELLED and not mode & Mode.MULTILABEL
     return (Code.NO_LABEL if unlabelled else Code.DONE), (start if unlabelled else p), weight
-
-
-# -- features --------------------------------------------------------------------------------------------
 
 
 @helper

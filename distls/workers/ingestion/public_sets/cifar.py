@@ -6,13 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.arrays import (
-    ArrayItem,
-    as_targets,
-    item_labels,
-    open_array,
-    stream_blocks,
-)
+from distls.workers.ingestion.formats import arrays
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, damage_described
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.record_batch import ArrayHeader, Progress, ReadOptions, RowBlock
@@ -34,7 +28,7 @@ def labels_of_picture(content: bytes) -> int:
 
 def cifar_header(file: SourceFile) -> ArrayHeader:
     """Return the number of pictures in a file; raise BadInputError if it has none, or a part of one."""
-    with damage_described(file), open_array(file) as stream:
+    with damage_described(file), arrays.open_array(file) as stream:
         start = stream.read(2**16)
         # Only reading tells the length of a packed file.
         size = len(start) + sum(map(len, iter(lambda: stream.read(2**20), b"")))
@@ -48,20 +42,18 @@ def cifar_header(file: SourceFile) -> ArrayHeader:
     return ArrayHeader(n_rows, _PIXELS, False, labelled=True)
 
 
-def _blocks(
-    item: ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    given = item_labels(item)
-    with damage_described(item.file), open_array(item.file) as stream:
+def _blocks(item: arrays.ArrayItem, _: ReadOptions, progress: Progress, n_bytes: int) -> Iterator[RowBlock]:
+    given = arrays.item_labels(item)
+    with damage_described(item.file), arrays.open_array(item.file) as stream:
         # The start tells again what the plan has found: items hold paths alone.
         n = labels_of_picture(stream.read(2**16))
         stream.seek(0)
         shape = item.stop, n + _PIXELS
-        for block in stream_blocks(stream, shape, np.dtype(np.uint8), None, progress.offset, block_bytes):
+        for block in arrays.stream_blocks(stream, shape, np.dtype(np.uint8), None, progress.offset, n_bytes):
             pictures, first = np.asarray(block.values), block.first_row
             # The last label is the class.
             own = pictures[:, n - 1 : n].astype(np.int64)
-            y = own if given is None else as_targets(given, first, first + len(own))
+            y = own if given is None else arrays.as_targets(given, first, first + len(own))
             yield replace(block, values=pictures[:, n:], labels=y)
 
 

@@ -13,20 +13,9 @@ from typing import IO, Any, NamedTuple, cast
 from xml.parsers import expat
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.document_records import (
-    Document,
-    DocumentReader,
-    DocumentReadOptions,
-    Found,
-    Refused,
-    checked_labels,
-)
-from distls.workers.ingestion.parsing.text_blocks import (
-    MAX_LINE,
-    TextItem,
-    damage_described,
-    line_too_long,
-)
+from distls.workers.ingestion.formats import document_records
+from distls.workers.ingestion.formats.document_records import Document, DocumentReadOptions, Found, Refused
+from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described, line_too_long
 from distls.workers.ingestion.records.messages import ENCODED, LABELS_ELSEWHERE
 
 _READ_BYTES = 2**20
@@ -116,9 +105,8 @@ class _Elements:
             remedy = (
                 "iconv -c -f utf-8 -t utf-8 removes bytes that are no UTF-8" if broken else "is it complete?"
             )
-            raise BadInputError(
-                f"{self.path}:{error.lineno}: not well-formed XML ({why}); {remedy}"
-            ) from None
+            said = f"not well-formed XML ({why}); {remedy}"
+            raise BadInputError(f"{self.path}:{error.lineno}: {said}") from None
         # Bytes that no event has shown yet;
         # a tag or comment is held in memory until it ends
         self._check(self._fed - max(self._parser.CurrentByteIndex, 0))
@@ -157,9 +145,8 @@ class _Elements:
     def _check(self, size: int) -> None:
         # an element is held in memory until it ends
         if size > MAX_LINE:
-            raise BadInputError(
-                f"{self.path}:{self._parser.CurrentLineNumber}: an element of more than {MAX_LINE // 2**20} MiB"
-            )
+            why = f"an element of more than {MAX_LINE // 2**20} MiB"
+            raise BadInputError(f"{self.path}:{self._parser.CurrentLineNumber}: {why}")
 
 
 def rdf_elements(stream: IO[bytes], path: str) -> Iterator[Element]:
@@ -190,7 +177,6 @@ _READERS = {"smart": smart_documents, "rdf": directory_pages}
 
 
 def _documents(item: TextItem, options: DocumentReadOptions) -> Iterator[Found]:
-    """Yield the documents of a file."""
     with damage_described(item.file), item.file.open() as stream:
         # buffered: a plain file reads whole blocks, not lines
         buffered = io.BufferedReader(cast(io.RawIOBase, stream))
@@ -202,7 +188,7 @@ def _checked(document: Document | Refused, options: DocumentReadOptions) -> Docu
     if isinstance(document, Refused):
         return document
     try:
-        labels = checked_labels(document.labels) if options.labelled else []
+        labels = document_records.checked_labels(document.labels) if options.labelled else []
     except Refused as refused:
         return refused
     if options.labelled and not labels and not options.multilabel:
@@ -210,4 +196,4 @@ def _checked(document: Document | Refused, options: DocumentReadOptions) -> Docu
     return document._replace(labels=labels)
 
 
-MARKED_READER = DocumentReader(_documents)
+MARKED_READER = document_records.DocumentReader(_documents)

@@ -12,24 +12,13 @@ from typing import Any
 import numpy as np
 
 from distls.workers.compilation.kernel_cache import is_stored
+from distls.workers.ingestion.parsing import csv_field_kernels as csv_fields
 from distls.workers.ingestion.parsing.array_types import Bytes, Doubles, Ints
-from distls.workers.ingestion.parsing.csv_field_kernels import (
-    CODED,
-    KIND,
-    LARGEST_FLOAT32,
-    NA,
-    SPACE,
-    Answers,
-    Code,
-    Kind,
-    Mode,
-    Rules,
-    State,
-)
+from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Slots, parse_rows
 from distls.workers.ingestion.parsing.record_kernels import Records
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, note_rows
-from distls.workers.ingestion.parsing.word_table_kernels import Words, has_room, insert_words
+from distls.workers.ingestion.parsing.word_table import Words, has_room, insert_words
 from distls.workers.ingestion.records.labels import value_labels
 
 _MOST_BYTES = 10 * 2**20  # of all that a process reads so: a table of 4 MiB is surveyed, and then stored
@@ -61,14 +50,14 @@ class FewRows:
         text, stop, rules, columns, self._words, self._answers = read
         self._rules, self._columns, self._state = rules, columns, state
         self._missing = {b"", *(text.encode("utf-8", "surrogatepass") for text in missing)}
-        self._kinds, self._n_gaps = columns[:, KIND].tolist(), 0
+        self._kinds, self._n_gaps = columns[:, csv_fields.KIND].tolist(), 0
         at, separator = int(state[State.POSITION]), bytes([rules.separator])
         if not 0 < stop - at <= _MOST_BYTES - FewRows.n_bytes or rules.mode & (Mode.COMMA | Mode.MARKED):
             raise NotPlainError
         content = text[at:stop].tobytes().removesuffix(b"\n")
         mark = re.escape(separator)
         blank = rb'["\0]|\r(?!\n|\Z)|[ \t](?:%b|\r|\n|\Z)|(?:%b|\n|\A)[ \t\r\n]|\n\Z' % (mark, mark)
-        if rules.separator == SPACE or re.search(blank, content):
+        if rules.separator == csv_fields.SPACE or re.search(blank, content):
             raise NotPlainError
         self._sizes = np.array([len(line) + 1 for line in content.split(b"\n")])
         lines = content.replace(b"\r", b"").split(b"\n")
@@ -91,7 +80,7 @@ class FewRows:
         for c, kind in enumerate(self._kinds):
             looked_at = self._fields[c][first : n + (c <= column) : 16] if kind == Kind.CHECK else []
             if any(map(_CODE.match, looked_at)):
-                self._columns[c, NA] = CODED
+                self._columns[c, csv_fields.NA] = csv_fields.CODED
         self._finish(n, position)
         if column < 0:
             return Code.DONE
@@ -124,11 +113,11 @@ class FewRows:
                 found += [(row, c, field) for field, row in first.items() if field not in known]
         texts = [field for *_, field in sorted(found)]
         room = has_room.py_func  # type: ignore[attr-defined]
-        if not room(self._words, len(texts), sum(map(len, texts))) or (
-            lacking and math.isnan(self._rules.na)
+        if (lacking and math.isnan(self._rules.na)) or not room(
+            self._words, len(texts), sum(map(len, texts))
         ):
             raise NotPlainError
-        self._columns[lacking, NA] = 1
+        self._columns[lacking, csv_fields.NA] = 1
         rows, columns = np.array([each[:2] for each in sorted(found)], np.int64).reshape(-1, 2).T
         if texts:
             lines = rows + self._state[State.LINE]
@@ -201,13 +190,8 @@ class FewRows:
         """Return the numbers of a column, all of which are in its range."""
         values = np.array(self._numbers(c))
         sizes = np.abs(values)
-        largest = (
-            EXACT
-            if kind in (Kind.NUMBER, Kind.GAPPED)
-            else math.inf
-            if kind == Kind.LABEL
-            else LARGEST_FLOAT32
-        )
+        exact = kind in (Kind.NUMBER, Kind.GAPPED)
+        largest = EXACT if exact else math.inf if kind == Kind.LABEL else csv_fields.LARGEST_FLOAT32
         inside = (sizes < largest) | ((kind == Kind.GAPPED) & np.isnan(values))
         wrong = kind > Kind.WEIGHT or not inside.all() or (kind == Kind.WEIGHT and (values < 0.0).any())
         if wrong or len(values) < len(self._sizes):
@@ -227,16 +211,14 @@ class FewRows:
 
     def _categories(self, c: int) -> tuple[Sequence[int], Sequence[float]]:
         """Return feature and value of each row's category, all of which are known."""
-        known, fields, own = self._values(c), self._fields[c], float(self._columns[c, NA])
+        known, fields, own = self._values(c), self._fields[c], float(self._columns[c, csv_fields.NA])
         n_gaps = sum(field in self._missing for field in fields)
         self._n_gaps += n_gaps
         found = [own if field in self._missing else known.get(field, -1.0) for field in fields]
         if -1.0 in found:
             raise NotPlainError
         # what is missing, though no row of the training data lacks one, has a value to be imputed
-        return [int(v if v >= 0.0 else -2.0 - v) for v in found], [
-            1.0 if v >= 0.0 else math.nan for v in found
-        ]
+        return [int(max(v, -2.0 - v)) for v in found], [1.0 if v >= 0.0 else math.nan for v in found]
 
     def _packed(self, values: Doubles, indices: Ints) -> tuple[Any, Ints]:
         """Return the words of records, and where each begins and the last ends."""
@@ -248,10 +230,8 @@ class FewRows:
         parts = stored.view(np.uint32).reshape(n, n_values, stored.itemsize // 4)
         kept = np.ones(stored.shape, bool)
         if not mode & Mode.DENSE:
-            parts, kept = (
-                np.concatenate([indices.astype(np.uint32)[:, :, None], parts], axis=2),
-                stored != 0.0,
-            )
+            parts = np.concatenate([indices.astype(np.uint32)[:, :, None], parts], axis=2)
+            kept = stored != 0.0
         head[:, 0], head[:, 1] = kept.sum(axis=1), bool(mode & Mode.LABELLED)
         front = np.hstack([head, labels]) if mode & Mode.LABELLED else head
         whole = np.hstack([front, parts.reshape(n, -1)])

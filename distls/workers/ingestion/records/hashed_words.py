@@ -6,17 +6,17 @@ It takes a second, which is longer than few documents.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from distls.workers.ingestion.parsing.array_types import Ints
+from distls.workers.compilation.jit import kernel
+from distls.workers.ingestion.parsing.array_types import Bytes, Int32s, Ints, UInts
+from distls.workers.ingestion.parsing.vw_token_kernels import murmur3_32
 
-_LONG = 256  # bytes of a word; a longer one is hashed alone
+_LONG = 256  # bytes of a word; a longer one is hashed alone, by a kernel
 _LAST = ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1))  # shifts, and factors behind them
-_BITS = 2**32 - 1
 _LEAST = -(2**31)  # whose absolute value does not fit into 32 bits
 
 
-def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
+def word_hashes(words: Sequence[str]) -> Int32s:
     """Return the MurmurHash3 of words in UTF-8, of 32 bits and seed 0, four bytes of all words at a time."""
     coded = [(word.encode(), place) for place, word in enumerate(words)]
     coded.sort(key=lambda each: -len(each[0]))  # those with bytes left are always the first
@@ -40,32 +40,22 @@ def word_hashes(words: Sequence[str]) -> NDArray[np.int32]:
     out[[place for _, place in coded]] = found
     hashes = out.view(np.int32)
     for word, place in coded[: int(np.count_nonzero(sizes > _LONG))]:
-        hashes[place] = _hash_alone(word)
+        # the kernel loads eight bytes at a time, also behind the end
+        own = _hash_alone(np.array(np.frombuffer(word + bytes(8), np.uint8)), len(word))
+        hashes[place] = own - 2**32 if own >= 2**31 else own
     return hashes
 
 
-def _hash_alone(word: bytes) -> int:
-    """Return the hash of one word, four bytes after another."""
-    found, whole = 0, len(word) // 4
-    for four in np.frombuffer(word, "<u4", whole).tolist():
-        found ^= _mixed_alone(four)
-        found = ((found << 13 | found >> 19) & _BITS) * 5 + 0xE6546B64 & _BITS
-    found ^= _mixed_alone(int.from_bytes(word[4 * whole :], "little")) ^ len(word)
-    for shift, factor in _LAST:
-        found = (found ^ found >> shift) * factor & _BITS
-    return found - 2**32 if found >= 2**31 else found
+@kernel
+def _hash_alone(text: Bytes, size: int) -> int:
+    return murmur3_32(text, 0, size, 0)
 
 
-def _mixed_alone(four: int) -> int:
-    four = four * 0xCC9E2D51 & _BITS
-    return ((four << 15 | four >> 17) & _BITS) * 0x1B873593 & _BITS
-
-
-def _turned(words: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+def _turned(words: UInts, bits: int) -> UInts:
     return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
 
 
-def hash_columns(hashes: NDArray[np.int32], n_columns: int) -> Ints:
+def hash_columns(hashes: Int32s, n_columns: int) -> Ints:
     """Return the columns of hashes, by their absolute values."""
     sizes = np.abs(hashes.astype(np.int64))
     return np.where(hashes == _LEAST, (2**31 - n_columns) % n_columns, sizes % n_columns)

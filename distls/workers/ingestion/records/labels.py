@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Ints
 from distls.workers.ingestion.records.messages import EMPTY_LABEL
 
 _SIXTEEN = re.compile(r"[+-]?[1-9][0-9]{15}")
@@ -54,12 +53,8 @@ def class_values(classes: Sequence[Label]) -> Doubles:
     spellings: list[Sequence[Label]] = [classes]
     names = [str(label).lower() for label in classes]
     if {*names} in ({"0", "1"}, {"false", "true"}) and len(names) == 2:
-        pairs: tuple[tuple[Label, Label], ...] = (
-            (0, 1),
-            ("false", "true"),
-            ("False", "True"),
-            ("FALSE", "TRUE"),
-        )
+        spelled = (("false", "true"), ("False", "True"), ("FALSE", "TRUE"))
+        pairs: tuple[tuple[Label, Label], ...] = ((0, 1), *spelled)
         spellings += [[pair[name in ("1", "true")] for name in names] for pair in pairs]
     return np.array([[label_value(label) for label in each] for each in spellings], dtype=np.float64)
 
@@ -116,7 +111,7 @@ def value_labels(labels: Iterable[str]) -> tuple[Doubles, dict[float, str]]:
     return np.fromiter(map(value_of.__getitem__, labels), np.float64, len(labels)), words
 
 
-def whole_labels(values: NDArray[Any]) -> tuple[Doubles, dict[float, str]]:
+def whole_labels(values: Array) -> tuple[Doubles, dict[float, str]]:
     """Return the values of whole numbers in records, and those beyond float64, which are words, by value."""
     found = values.astype(np.float64)
     beyond = np.abs(found) >= _EXACT
@@ -133,12 +128,8 @@ def whole_labels(values: NDArray[Any]) -> tuple[Doubles, dict[float, str]]:
 def check_one_name(first: str, second: str) -> None:
     """Raise BadInputError if two labels with one hash are different."""
     if first != second:
-        raise BadInputError(
-            f'the labels "{first}" and "{second}" have the same hash; write one of them differently'
-        )
-
-
-# -- sets of labels in memory: several for a row, or none ----------------------------------------------
+        remedy = "write one of them differently"
+        raise BadInputError(f'the labels "{first}" and "{second}" have the same hash; {remedy}')
 
 
 _SETS = (list, tuple, set, frozenset, np.ndarray)
@@ -149,15 +140,13 @@ class LabelSets:
     """The labels of each row, one row after another."""
 
     ends: Ints  # shape (n_rows + 1,), from 0
-    labels: NDArray[Any]  # shape (n_labels,); whole numbers or str
+    labels: Array  # shape (n_labels,); whole numbers or str
     known: tuple[Any, ...] = ()  # all there are, also those that no row has
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.ends) - 1
 
-    def rows(self, first: int, stop: int) -> tuple[NDArray[Any], Ints]:
-        """Return labels and ends of some rows."""
+    def rows(self, first: int, stop: int) -> tuple[Array, Ints]:
         ends = self.ends[first : stop + 1]
         return self.labels[ends[0] : ends[-1]], ends - ends[0]
 
@@ -181,13 +170,12 @@ def label_sets(y: Any, asked: bool) -> LabelSets | None:
     if len(lists) and all(isinstance(row, _SETS) for row in lists) and (asked or not is_matrix):
         return _of_lists(lists)
     if asked:
-        raise BadInputError(
-            "y: sets of labels are a matrix of 0 and 1 with a column for each, or a list of labels for each row"
-        )
+        rest = "or a list of labels for each row"
+        raise BadInputError(f"y: sets of labels are a matrix of 0 and 1 with a column for each, {rest}")
     return None
 
 
-def _as_array(y: Any) -> NDArray[Any] | None:
+def _as_array(y: Any) -> Array | None:
     """Return the values as an array; None for rows of different lengths."""
     try:
         return np.asarray(y)
@@ -202,16 +190,14 @@ def _of_matrix(matrix: Any) -> LabelSets:
     return _sets(np.diff(matrix.indptr), matrix.indices, range(matrix.shape[1]))
 
 
-def _sets(counts: NDArray[Any], columns: NDArray[Any], names: Any) -> LabelSets:
+def _sets(counts: Array, columns: Array, names: Any) -> LabelSets:
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return LabelSets(ends, np.array(names)[columns], tuple(names))
 
 
 def _of_lists(lists: Any) -> LabelSets:
     # a label that is given twice counts once
-    rows = [
-        list(dict.fromkeys(np.asarray(row).tolist() if isinstance(row, np.ndarray) else row)) for row in lists
-    ]
+    rows = [[*dict.fromkeys(row.tolist() if isinstance(row, np.ndarray) else row)] for row in lists]
     flat = [label for row in rows for label in row]
     words = any(isinstance(label, str) for label in flat)
     for label in {*map(str, flat)} if words else ():

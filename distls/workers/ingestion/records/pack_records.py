@@ -5,25 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.row_origins import pack_ids
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
-from distls.workers.ingestion.parsing.array_types import Doubles, Ints, UInts
+from distls.workers.ingestion.parsing import rounding_kernels
+from distls.workers.ingestion.parsing.array_types import Array, Bools, Doubles, Ints, UInts
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
-from distls.workers.ingestion.parsing.rounding_kernels import (
-    EXACT,
-    KEPT,
-    Rounded,
-    no_rounding,
-    note_pairs,
-    note_rows,
-    take_rounded,
-)
 from distls.workers.ingestion.records.labels import label_fault, value_labels, whole_labels
 from distls.workers.ingestion.records.messages import NO_LABEL
-from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch, RowBlock
+from distls.workers.ingestion.records.record_batch import Csr, ReadRun, RecordBatch, RowBlock
 
 
 def pack_blocks(blocks: Iterable[RowBlock], run: ReadRun[Any]) -> Iterator[RecordBatch]:
@@ -33,16 +24,13 @@ def pack_blocks(blocks: Iterable[RowBlock], run: ReadRun[Any]) -> Iterator[Recor
     """
     progress, options = run.progress, run.options
     for block in blocks:
-        n_rows = _n_rows(block)
-        rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
-        if block.lines is not None:
-            rows = block.lines.astype(np.int32)
-        dense = block.values is not None
+        dense, n_rows = block.values is not None, _n_rows(block)
+        numbers = np.arange(progress.offset, progress.offset + n_rows)
+        rows = (numbers if block.lines is None else block.lines).astype(np.int32)
         rounded = [*block.rounded, *_rounded(block, options.float64)]
         # Converted first: a value may become infinite by it.
         block = _converted(block, run.n_features, options.float64)
-        bad = _refused_rows(block, run.n_features, options.gaps)
-        if bad:
+        if bad := _refused_rows(block, run.n_features, options.gaps):
             for row, reason in bad.items():
                 progress.skip(int(rows[row]), reason)
             # The other rows go on, with their own numbers.
@@ -57,7 +45,7 @@ def pack_blocks(blocks: Iterable[RowBlock], run: ReadRun[Any]) -> Iterator[Recor
             yield RecordBatch(words, row_at, rows, block.weights, label_words, ids, rounded=rounded)
 
 
-def _rounded(block: RowBlock, float64: bool) -> list[Rounded]:
+def _rounded(block: RowBlock, float64: bool) -> list[rounding_kernels.Rounded]:
     """Return the columns of a block whose values are not kept apart."""
     values = block.values if block.csr is None else block.csr[2]
     assert values is not None
@@ -73,23 +61,28 @@ def _rounded(block: RowBlock, float64: bool) -> list[Rounded]:
     if float64:
         return inexact
     if block.csr is None:
-        rounding = no_rounding(numbers.shape[1])
-        note_rows(numbers, rounding)
-        return [*take_rounded(rounding), *inexact]
-    if not np.abs(numbers).max(initial=0.0) > KEPT:
+        rounding = rounding_kernels.no_rounding(numbers.shape[1])
+        rounding_kernels.note_rows(numbers, rounding)
+        return [*rounding_kernels.take_rounded(rounding), *inexact]
+    if not np.abs(numbers).max(initial=0.0) > rounding_kernels.KEPT:
         return []
     columns, places = np.unique(block.csr[1], return_inverse=True)
-    rounding = no_rounding(len(columns))
-    note_pairs(places, numbers, rounding)
-    return [*((int(columns[found[0]]), *found[1:]) for found in take_rounded(rounding)), *inexact]
+    rounding = rounding_kernels.no_rounding(len(columns))
+    rounding_kernels.note_pairs(places, numbers, rounding)
+    return [
+        *((int(columns[found[0]]), *found[1:]) for found in rounding_kernels.take_rounded(rounding)),
+        *inexact,
+    ]
 
 
-def _inexact(values: NDArray[Any], numbers: Doubles, columns: NDArray[Any] | None) -> list[Rounded]:
+def _inexact(values: Array, numbers: Doubles, columns: Array | None) -> list[rounding_kernels.Rounded]:
     """Return the columns of whole numbers that float64 does not keep, though float32 may have what it makes of them.
 
     `columns` has those of the values of sparse rows.
     """
-    large = np.abs(numbers) >= EXACT if values.dtype != np.float64 else np.zeros(0, dtype=bool)
+    large = (
+        np.abs(numbers) >= rounding_kernels.EXACT if values.dtype != np.float64 else np.zeros(0, dtype=bool)
+    )
     if not large.any():
         return []
     with np.errstate(invalid="ignore"):  # 2**63 is no int64, and so not kept
@@ -174,17 +167,13 @@ def _refused_rows(block: RowBlock, n_features: int, gaps: bool) -> dict[int, str
     return dict(sorted(bad.items()))
 
 
-def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
-    """Return the rows without a valid label, and why."""
+def _faulty_labels(labels: Array) -> dict[int, str]:
     if labels.dtype.kind in "fiub":
-        nameless = ~np.isfinite(labels).all(axis=1)
-        missing = np.isnan(labels).any(axis=1)
-        return {
-            r: NO_LABEL if missing[r] else "the label is not finite"
-            for r in np.flatnonzero(nameless).tolist()
-        }
-    faults = {label: label_fault(label) for label in set(labels.flat)}
-    return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
+        infinite, missing = np.isinf(labels).any(axis=1), np.isnan(labels).any(axis=1)
+        faults = dict.fromkeys(np.flatnonzero(infinite).tolist(), "the label is not finite")
+        return faults | dict.fromkeys(np.flatnonzero(missing).tolist(), NO_LABEL)
+    fault_of = {label: label_fault(label) for label in set(labels.flat)}
+    return {row: fault_of[label] for row, label in enumerate(labels[:, 0].tolist()) if fault_of[label]}
 
 
 def _with_label_values(block: RowBlock, continuous: bool) -> tuple[RowBlock, dict[float, str]]:
@@ -199,7 +188,7 @@ def _with_label_values(block: RowBlock, continuous: bool) -> tuple[RowBlock, dic
     return replace(block, labels=values[:, None]), words
 
 
-def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _rows_without(indptr: Ints, flagged: Bools) -> Bools:
     """Return which rows have no flagged value, shape (n_rows,)."""
     good = np.ones(len(indptr) - 1, dtype=bool)
     # The row of a value is the last one that begins at or before it.
@@ -207,8 +196,7 @@ def _rows_without(indptr: Ints, flagged: NDArray[np.bool_]) -> NDArray[np.bool_]
     return good
 
 
-def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
-    """Return the values, labels, weights and ids of some rows."""
+def _take(block: RowBlock, keep: Ints) -> RowBlock:
     labels, label_ends = _labels_of(block, keep)
     weights = None if block.weights is None else block.weights[keep]
     ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
@@ -224,7 +212,7 @@ def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
     return replace(block, csr=(ends, indices[source], data[source]))
 
 
-def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray[Any] | None, Ints | None]:
+def _labels_of(block: RowBlock, keep: Ints) -> tuple[Array | None, Ints | None]:
     if block.labels is None or block.label_ends is None:
         return None if block.labels is None else block.labels[keep], None
     counts = np.diff(block.label_ends)
@@ -232,16 +220,12 @@ def _labels_of(block: RowBlock, keep: NDArray[np.integer[Any]]) -> tuple[NDArray
     return block.labels[kept], np.concatenate([[0], np.cumsum(counts[keep])])
 
 
-def _n_labels(block: RowBlock) -> int:
-    return 0 if block.labels is None else block.labels.shape[1]
-
-
 def _pack_dense(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     values, labels = block.values, block.labels
     assert values is not None
     if block.label_ends is not None:
         return _pack_sets(values, block, n_extra)
-    n_rows, n_labels = len(values), _n_labels(block)
+    n_rows, n_labels = len(values), 0 if labels is None else labels.shape[1]
     values_at = 2 + n_extra + 2 * n_labels
     # Words of values: one of float32, two of float64.
     width = values_at + values.view(np.uint32).shape[1]
@@ -254,7 +238,7 @@ def _pack_dense(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
 
 
-def _pack_sets(values: NDArray[Any], block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
+def _pack_sets(values: Array, block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     """Return the records of dense rows with any number of labels."""
     assert block.labels is not None
     assert block.label_ends is not None
@@ -272,15 +256,13 @@ def _pack_sets(values: NDArray[Any], block: RowBlock, n_extra: int) -> tuple[UIn
 
 def _pack_sparse(block: RowBlock, n_extra: int) -> tuple[UInts, Ints]:
     assert block.csr is not None
-    labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
-    offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    labels = np.empty((len(block.csr[0]) - 1, 0)) if block.labels is None else block.labels + 0.0
+    offsets = np.arange(len(block.csr[0]), dtype=np.int64) * labels.shape[1]
     offsets = offsets if block.label_ends is None else block.label_ends
-    return pack_sparse(block.csr, labels, offsets, n_extra)
+    return pack_sparse(block.csr, labels.reshape(-1), offsets, n_extra)
 
 
-def pack_sparse(
-    csr: tuple[Ints, NDArray[Any], NDArray[Any]], labels: Doubles, offsets: Ints, n_extra: int
-) -> tuple[UInts, Ints]:
+def pack_sparse(csr: Csr, labels: Doubles, offsets: Ints, n_extra: int) -> tuple[UInts, Ints]:
     """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
 
     `csr` is sorted, without duplicates, its data of the stored type; row r has labels[offsets[r]:offsets[r + 1]];
@@ -292,5 +274,5 @@ def pack_sparse(
     words = np.empty(n_rows * (2 + n_extra) + 2 * len(labels) + stride * len(data), dtype=np.uint32)
     row_at = np.empty(n_rows + 1, dtype=np.int64)
     indices = indices.astype(np.int64, copy=False)
-    pack_pairs(indptr, indices, data, offsets, labels, n_extra, words, words.view(np.float32), row_at)
+    pack_pairs(indptr, indices, data, offsets, labels, n_extra, words, row_at)
     return words, row_at

@@ -8,18 +8,22 @@ import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import RowIds, pack_ids
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.array_types import Bytes, Int32s, Ints, UInts
+from distls.workers.ingestion.parsing.record_kernels import Records
+from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
+from distls.workers.ingestion.parsing.svmlight_kernels import State, line_end
 from distls.workers.ingestion.parsing.text_blocks import (
     MAX_LINE,
     TextBlock,
     TextItem,
-    line_locator,
+    line_starts,
     text_blocks,
 )
 from distls.workers.ingestion.records.messages import ENCODED, quoted
@@ -71,8 +75,13 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
     The end is that of the item, or `_MOST_REFUSED` rows: so many tell what is wrong, and one takes as long as 40.
     """
     progress.stop_after = 0 if skip else _MOST_REFUSED
-    lines = isinstance(item, TextItem)
-    locate = line_locator(item) if isinstance(item, TextItem) else item.where
+    text = item if isinstance(item, TextItem) else None
+
+    def locate(line: int) -> str:
+        # a range that starts inside a line begins with the next one
+        counted = text is not None and text.before is None and text.file.is_plain
+        return item.where(line, line_starts(text.file, [text.start])[0] if text and counted else 0)
+
     try:
         yield
     except RowError as error:
@@ -83,11 +92,10 @@ def refusals_together(item: SourceItem, progress: Progress, skip: bool) -> Itera
             raise
     if progress.skipped_first and not skip:
         line, reason = progress.skipped_first[0]
-        found = sorted(
-            progress.refused.items(), key=lambda each: each[1][1]
-        )  # a resumed reading has lost the order
+        # a resumed reading has lost the order
+        found = sorted(progress.refused.items(), key=lambda each: each[1][1])
         kinds = [f"{kind} ({n}, from {locate(at)})" for kind, (n, at) in found]
-        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if lines else 'rows'} read are refused"
+        more = f"; {progress.skipped:,} of {progress.lines:,} {'lines' if text else 'rows'} read are refused"
         more += f": {', '.join(kinds)}" if len(kinds) > 1 else " for this"
         more += ", and no more are read" * (not progress.stop_after)
         raise BadInputError(f"{locate(line)}: {reason}{more if progress.skipped > 1 else ''}") from None
@@ -109,7 +117,6 @@ class TextReader(Reader[TextItem, OptionsT]):
     line_ids: Callable[[OptionsT], LineIds] | None = None
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
-        """Yield the item's records from ``run.progress`` on."""
         progress, options = run.progress, item.own(run.options)
         parser = self.parser(replace(run, options=options))
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
@@ -133,13 +140,9 @@ class BlockReader(Reader[ItemT, OptionsT]):
     blocks: Callable[[ItemT, OptionsT, Progress, int], Iterator[RowBlock]]
 
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
-        """Yield the item's records from ``run.progress`` on."""
         # rows are converted and copied once before they are records
         blocks = self.blocks(item, run.options, run.progress, run.block_bytes // 2)
         return pack_blocks(blocks, run)
-
-
-# -- ids of lines --------------------------------------------------------------------------------------
 
 
 class BlockLines:
@@ -152,7 +155,7 @@ class BlockLines:
         # The last line need not end.
         self.ends = np.append(newlines, block.size)
 
-    def ids(self, row_line: NDArray[np.int32], ids_of: LineIds) -> RowIds:
+    def ids(self, row_line: Int32s, ids_of: LineIds) -> RowIds:
         """Return the ids of rows; raise RowError for one that is not UTF-8."""
         return pack_ids(list(ids_of(self._texts(row_line.tolist()))))
 
@@ -201,3 +204,61 @@ def first_of(lines: Iterator[str]) -> Iterator[str]:
     """Yield the first words of lines, of svmlight lines what is in the place of the label."""
     for line in lines:
         yield line.split(maxsplit=1)[0]
+
+
+_BATCH_WORDS = 16 * 2**20
+
+
+class KernelParser:
+    """Parses the blocks of one item, in order, and keeps the progress up to date.
+
+    The first entries of the kernel's state, of `state_size` in all, are those of `State` in every format.
+    """
+
+    def __init__(self, run: ReadRun[Any], state_size: int, n_words: int = 0) -> None:
+        self.options: Any = run.options
+        self.progress, self.n_extra, self.pool = run.progress, run.n_extra, run.pool
+        self.records = records_in(run.pool, n_words or _BATCH_WORDS)
+        self.label_words: dict[float, str] = {}
+        self.state = np.zeros(state_size, dtype=np.int64)
+        # Line numbers go on where an earlier attempt has stopped.
+        self.state[State.LINE] = self.progress.lines
+
+    def begin_block(self, block: TextBlock) -> bytes:
+        """Go to the block's first line, behind a byte order mark; of the file's first block return the beginning."""
+        self.state[State.POSITION] = 0
+        if not block.starts_file:
+            return b""
+        start = block.text[: min(block.size, 4096)].tobytes()
+        self.state[State.POSITION] = 3 * start.startswith(BYTE_ORDER_MARK)
+        return start.removeprefix(BYTE_ORDER_MARK)
+
+    def skip_line(self, text: Bytes) -> None:
+        self.state[State.POSITION] = line_end(text, int(self.state[State.POSITION])) + 1
+        self.state[State.LINE] += 1
+
+    def refuse(self, text: Bytes, reason: str) -> None:
+        """Count a refused line, and go to the next one, where the kernel starts anew."""
+        self.progress.skip(int(self.state[State.LINE]), reason)
+        self.skip_line(text)
+
+    def take_records(self) -> tuple[UInts, Ints, Any]:
+        """Return the rows that were parsed since the last call: words, first words and the end, and lines."""
+        n_rows, n_words = self.state[[State.ROWS, State.WORDS]].tolist()
+        self.state[[State.ROWS, State.WORDS]] = 0
+        # The end of the last record closes the table.
+        self.records.row_at[n_rows] = n_words
+        return self.records.words[:n_words], self.records.row_at[: n_rows + 1], self.records.row_line[:n_rows]
+
+
+def records_in(pool: BufferPool, n_words: int) -> Records:
+    """Return buffers for records of `n_words` words, from `pool`."""
+    words = pool.take("words", 4 * n_words).view(np.uint32)
+    return Records(
+        words=words,
+        floats=words.view(np.float32),
+        # sized for the shortest records, as untouched pages cost nothing
+        row_at=pool.take("row_at", 4 * n_words + 16).view(np.int64),
+        row_line=pool.take("row_line", 2 * n_words + 8).view(np.int32),
+        row_weight=pool.take("row_weight", 2 * n_words + 8).view(np.float32),
+    )

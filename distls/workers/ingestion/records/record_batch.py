@@ -1,15 +1,15 @@
 """Input and output of every reader: shared options, progress, batches of records."""
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.row_origins import RowIds
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.parsing.array_types import Ints, Singles, UInts
+from distls.workers.ingestion.parsing.array_types import Array, Doubles, Int32s, Ints, Singles, UInts
+from distls.workers.ingestion.parsing.record_kernels import count_entries, read_labels
 from distls.workers.ingestion.parsing.rounding_kernels import Rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
@@ -40,14 +40,7 @@ class ReadOptions:
     @property
     def mode(self) -> int:
         """Bits for the kernels."""
-        bits = {
-            Mode.LABELLED: self.labelled,
-            Mode.MULTILABEL: self.multilabel,
-            Mode.ONE_BASED: self.one_based,
-            Mode.FLOAT64: self.float64,
-            Mode.WEIGHTED: self.weighted,
-        }
-        return sum(int(bit) for bit, given in bits.items() if given)
+        return sum(int(bit) for bit in Mode if getattr(self, bit.name.lower()))
 
 
 class RowError(BadInputError):
@@ -142,7 +135,6 @@ class RecordLayout:
 
     @property
     def n_extra(self) -> int:
-        """Extra words in a record."""
         return int(self.weighted) + 2 * int(self.ranked)
 
     @property
@@ -157,7 +149,7 @@ class RecordBatch:
 
     words: UInts  # shape (n_words,)
     row_at: Ints  # shape (n_rows + 1,)
-    row_line: NDArray[np.int32]  # shape (n_rows,); 0-based lines, from the item's first
+    row_line: Int32s  # shape (n_rows,); 0-based lines, from the item's first
     weights: Singles | None = None  # shape (n_rows,), or None
     # by value; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)
@@ -167,7 +159,15 @@ class RecordBatch:
     rounded: list[Rounded] = field(default_factory=list)  # columns whose values float32 does not keep apart
 
 
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+def labels_in(words: UInts, row_at: Ints, n_extra: int) -> tuple[Doubles, Ints]:
+    """Return the labels of records; row r has labels[offsets[r]:offsets[r + 1]]."""
+    labels = np.empty(int(count_entries(words, row_at)[1]), dtype=np.float64)
+    offsets = np.empty(len(row_at) + 1, dtype=np.int64)
+    read_labels(words, row_at, n_extra, labels, offsets)
+    return labels, offsets
+
+
+Csr = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,6 @@ class FileRows:
         return self.file.path
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
@@ -202,10 +201,10 @@ class RowBlock:
     """Consecutive rows of a source."""
 
     first_row: int  # number of the first row in its source
-    values: NDArray[Any] | None  # shape (n_rows, n_features); None for sparse rows
+    values: Array | None  # shape (n_rows, n_features); None for sparse rows
     csr: Csr | None
     # shape (n_rows, n_targets), or None; float64 or integers; or str, where labels may be words
-    labels: NDArray[Any] | None
+    labels: Array | None
     weights: Singles | None = None  # shape (n_rows,), or None
     ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why

@@ -60,7 +60,7 @@ def _rows(batch, options):
     dtype = np.float64 if options.float64 else np.float32
     rows = np.zeros((n, width), dtype)
     if options.dense:
-        gather_dense(batch.words, batch.words.view(np.float32), batch.row_at[:-1], 0, rows)
+        gather_dense(batch.words, batch.row_at[:-1], 0, rows)
         return rows.tolist()
     (indptr, indices, data), *_ = sparse_records(batch, options.float64)
     assert np.all(data != 0)
@@ -185,7 +185,7 @@ def test_weights_labels_and_skipped_columns():
 
 
 def test_many_words_and_long_rows(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 64)
+    monkeypatch.setattr("distls.workers.ingestion.records.reader._BATCH_WORDS", 64)
     kinds = sorted({f"kind {k}" for k in range(20_000)})
     options = table("wny", categories={"w": kinds}, label_words=True)
     text = "".join(f"kind {k},{k},label {k % 7000}\n" for k in range(0, 20_000, 3))

@@ -17,8 +17,7 @@ from distls.workers.ingestion.formats import plain_csv, table_records
 from distls.workers.ingestion.formats.document_records import Refused
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing import row_cuts
-from distls.workers.ingestion.parsing.byte_kernels import Seen, look_at_bytes
-from distls.workers.ingestion.parsing.row_cuts import row_items
+from distls.workers.ingestion.parsing.row_cuts import Seen, look_at_bytes, row_items
 
 pytest.importorskip("pyarrow")
 COLUMNS = ("a", "b")

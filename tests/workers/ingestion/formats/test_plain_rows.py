@@ -21,7 +21,7 @@ from distls.workers.ingestion.formats.mixed_columns import date_parts
 from distls.workers.ingestion.formats.plain_rows import TABLE_READER
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing import row_cuts
-from distls.workers.ingestion.parsing.date_kernels import store_date
+from distls.workers.ingestion.parsing.csv_kernels import store_date
 from distls.workers.ingestion.parsing.row_cuts import row_items
 from distls.workers.ingestion.records.record_batch import Progress, ReadRun
 from distls.workers.ingestion.survey_task import SurveySpec, survey_table

@@ -232,7 +232,7 @@ def test_unlabelled_and_multilabel_rows():
 
 
 def test_a_row_larger_than_the_record_buffer(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 16)
+    monkeypatch.setattr("distls.workers.ingestion.records.reader._BATCH_WORDS", 16)
     text = "".join(f"{i} " + " ".join(f"{k}:1" for k in range(i)) + "\n" for i in range(40))
     rows, labels, progress = parse(text.encode())
     assert rows == [[(k, 1.0) for k in range(i)] for i in range(40)]

@@ -307,7 +307,7 @@ def test_rows_without_labels_and_with_several():
 
 
 def test_a_row_larger_than_the_record_buffer(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 16)
+    monkeypatch.setattr("distls.workers.ingestion.records.reader._BATCH_WORDS", 16)
     text = "".join(f"{i} | " + " ".join(f"{k}:1" for k in range(i)) + "\n" for i in range(40))
     rows, labels, weights, progress = parse(text.encode())
     assert rows == [[(k, 1.0) for k in range(i)] for i in range(40)]
@@ -316,7 +316,7 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
 
 
 def test_numbers_that_python_must_convert_stay_with_their_columns(monkeypatch):
-    monkeypatch.setattr("distls.workers.ingestion.records.kernel_parser._BATCH_WORDS", 64)
+    monkeypatch.setattr("distls.workers.ingestion.records.reader._BATCH_WORDS", 64)
     token = "0.12345678901234567890123"  # its first 19 digits do not decide the double on their own
     line = "3 |f:0.5 " + " ".join(f"{i % 700}:{token}" for i in range(5000, 0, -1)) + f" 9:x{token}\n"
     good = line.replace(" 9:x", " 9:")
