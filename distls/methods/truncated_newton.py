@@ -48,6 +48,6 @@ TRUNCATED_NEWTON_METHODS = (
         solver="distls.solvers.truncated_newton.newton:Newton", targets=("class", "multilabel", "continuous"),
         losses={"class": OF_CLASSES, "multilabel": OF_LABELS, "continuous": OF_NUMBERS}, passes=200.0,
         rtol=1e-3, proves=True, path=True, in_memory=True, alpha_by_rows=("class",),
-        version=5,  # products by the blocks of few dense columns; sums as they are written; searches along long steps
+        version=6,  # far from the optimum the curvature of a secant for rows that are predicted wrong
     ),
 )

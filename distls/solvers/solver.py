@@ -4,7 +4,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
@@ -159,6 +159,18 @@ class RoundReport:
             preliminary=preliminary,
         )
 
+    @property
+    def ledger(self) -> Ledger:
+        """The costs of the round; which blocks it read is not told."""
+        own = {name: value for name, value in vars(self).items() if name in Ledger.__dataclass_fields__}
+        return Ledger(**{**own, "compile_seconds": self.compile_seconds or 0.0})
+
+    def with_costs(self, ledger: Ledger) -> Self:
+        """Return the report with the rows and the costs of another read of the same round."""
+        both = vars(self.ledger.merge(ledger))
+        costs = {name: value for name, value in both.items() if name in vars(self)}
+        return replace(self, **{**costs, "compile_seconds": both["compile_seconds"] or None})
+
 
 def predictor_of(theta: NDArray[np.float64], problem: Problem) -> LinearPredictor:
     """Return the model of weights (m, k), of which the first row is the intercept's where there is one."""
@@ -186,6 +198,7 @@ class Solver(ABC, Generic[S]):
     plan: Plan  # Memory, traffic and, where the method has an end of its own, passes
     data: DatasetRef  # The training data with the plan's cache budget: what workers open
     lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
+    sgd: "Solver[State] | None" = None  # whose pass comes before the first round
     enough: Enough = staticmethod(no_gap)  # By the tolerances of the fit: a round need not lead much further
 
     def __init__(

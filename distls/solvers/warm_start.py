@@ -101,6 +101,14 @@ def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
     return np.asarray(weights - middle[:, None])
 
 
+def check_start(params: Params) -> None:
+    """Raise ParameterError where a fit is asked to begin both at a model and with a pass of `sgd`."""
+    if params["init"] is not None and params["start"] == "sgd":
+        raise ParameterError(
+            f"start=sgd: a fit with init={params['init']} begins at that model; leave one of them out"
+        )
+
+
 def is_wide(problem: Problem) -> bool:
     """Return whether a pass of stochastic gradients saves reads: from dense weights l1 takes steps to find zeros."""
     return problem.shape[0] > _WIDE and not problem.l1_ratio
@@ -138,10 +146,11 @@ def covering(plan: Plan, start: Solver[State] | None) -> Plan:
 
 
 def sgd_pass(sgd: Solver[State], executor: Executor) -> tuple[LinearPredictor, float, RoundReport]:
-    """Do a pass of `sgd`; return its model, its passes and the last round's report."""
+    """Do a pass of `sgd`; return its model, its passes and the last round's report, with the costs of all."""
     state, report = sgd.step(sgd.init(), executor)
     while state.passes < 1.0:
-        state, report = sgd.step(state, executor)
+        state, later = sgd.step(state, executor)
+        report = later.with_costs(report.ledger)
     # Nothing is proven of it, and nothing has to be read for that.
     report.gap_estimate = report.objective_estimate = report.running_loss
     return sgd.weights(state).predictor, state.passes, report

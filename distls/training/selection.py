@@ -284,7 +284,10 @@ def _judge(race: Race, fit: _Fit, view: FoldView | None) -> None:
 
 def _from(params: Params, before: Place | None) -> Params:
     """Return a point's parameters with the run it starts from, where there is one before it."""
-    return params if before is None else {**params, "init": str(before.resolve())}
+    if before is None:
+        return params
+    # in place of the start that the first of a chain may have
+    return {**params, "init": str(before.resolve()), **({"start": None} if "start" in params else {})}
 
 
 def _child_request(request: FitRequest, params: Params, view: FoldView | None = None) -> FitRequest:

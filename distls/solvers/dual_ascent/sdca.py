@@ -25,7 +25,7 @@ from distls.solvers.block_reads import lane_count
 from distls.solvers.dual_ascent.sdca_state import DualStarter, KeptDuals, SdcaState, lost_duals
 from distls.solvers.solver import Fitted, RoundReport, Solver, State
 from distls.solvers.status import Status
-from distls.solvers.warm_start import check_initial, covering, is_wide, sgd_for, sgd_pass
+from distls.solvers.warm_start import check_initial, check_start, covering, is_wide, sgd_for, sgd_pass
 from distls.storage.errors import DistlsError, StateLostError
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
 from distls.workers.dual_ascent.ascent_task import (
@@ -74,6 +74,7 @@ class Sdca(Solver[SdcaState]):
 
     def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
         super().__init__(problem, params, **given)
+        check_start(params)
         check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
@@ -82,7 +83,7 @@ class Sdca(Solver[SdcaState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         many = n_lanes >= _MANY_LANES and is_wide(problem) and self._form.form.smooth
         starts = self._initial is None and (params["start"] or ("sgd" if many else "zero")) == "sgd"
-        self._sgd = sgd_for(problem, params, self._memory) if starts else None
+        self.sgd = sgd_for(problem, params, self._memory) if starts else None
         self._groups = self._group_count()
         asked = params["rounds"] or (self._default_rounds() if n_lanes > 1 else 1)
         # of each partition's rows: no more than the largest partition of any group has
@@ -91,15 +92,15 @@ class Sdca(Solver[SdcaState]):
         self._rounds = self._groups * self._slices
         asked = params["active_sweeps"]
         self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if asked is None else asked
-        self.plan = covering(self._plan(self._memory), self._sgd)
+        self.plan = covering(self._plan(self._memory), self.sgd)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._kept = KeptDuals(self._folder)
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""
         super().prepare(executor)
-        if self._sgd is not None:
-            self._sgd.prepare(executor)
+        if self.sgd is not None:
+            self.sgd.prepare(executor)
 
     def _held(self) -> float:
         """Return the decoded bytes of a lane."""
@@ -167,8 +168,8 @@ class Sdca(Solver[SdcaState]):
     def step(self, state: SdcaState, executor: Executor) -> tuple[SdcaState, RoundReport]:
         """Do one round, or the pass of `sgd` before the first; where duals have been lost, make them anew first."""
         self._kept.sweep(state)
-        if self._sgd is not None and not state.round:
-            return self._begun(state, self._sgd, executor)
+        if self.sgd is not None and not state.round:
+            return self._begun(state, self.sgd, executor)
         if self._initial is not None and not state.round:
             state = self._starter(executor).started(state, self._initial, self.params["init"])
         try:
@@ -186,12 +187,14 @@ class Sdca(Solver[SdcaState]):
         """Do a pass of `sgd`; the slopes at its weights are the duals to start from, by one more read."""
         found, passes, report = sgd_pass(sgd, executor)
         if np.isfinite(found.coefficients).all() and np.isfinite(found.intercept).all():
-            state, passes = self._starter(executor).started_at(state, found), passes + 1.0
+            starter = self._starter(executor)
+            state, passes = starter.started_at(state, found), passes + 1.0
+            report = report.with_costs(starter.ledger)
         return replace(state, round=1, passes=passes), report
 
     def _pass(self, state: SdcaState) -> int:
         """Return the number of the pass that the next round belongs to."""
-        return max(state.round - (self._sgd is not None), 0) // self._rounds
+        return max(state.round - (self.sgd is not None), 0) // self._rounds
 
     def _starter(self, executor: Executor) -> DualStarter:
         return DualStarter(self.problem, self._form, self.data, self.point, executor)

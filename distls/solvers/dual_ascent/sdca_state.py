@@ -22,6 +22,7 @@ from distls.workers.duals.stored_duals import DualFile, DualPoint, dual_files, p
 from distls.workers.evaluation.dual_task import DualStart, DualSum, DualTask
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.ledger import Ledger
 
 Array = NDArray[np.float64]
 
@@ -110,6 +111,7 @@ class DualStarter:
     ) -> None:
         self._problem, self._form, self._data = problem, form, data
         self._point_of, self._executor = point_of, executor
+        self.ledger = Ledger()  # of the last read
 
     def started(self, state: SdcaState, initial: LinearModel, run: str) -> SdcaState:
         """Return the state at the duals of the run that the initial model is of, or at its negative gradients.
@@ -186,6 +188,7 @@ class DualStarter:
         dataset = self._problem.dataset
         lanes = reading_lanes(dataset, self._problem.parallelism)
         total: DualSum = reduce_rows(self._executor, dataset, DualStart(at=at), task, lanes)
+        self.ledger = total.ledger
         n = self._problem.dataset.meta.n_rows
         made = replace(
             # The image belongs to all duals at once, so it is summed anew rather than corrected.

@@ -31,7 +31,7 @@ from distls.solvers.status import Record, Status
 from distls.solvers.truncated_newton.newton_state import GRADIENT, PRODUCT, SEARCH, START, NewtonState
 from distls.solvers.truncated_newton.orthants import Orthants
 from distls.solvers.truncated_newton.preconditioner import ROUNDING, Preconditioner
-from distls.solvers.warm_start import check_initial, covering, is_wide, sgd_for, sgd_pass
+from distls.solvers.warm_start import check_initial, check_start, covering, is_wide, sgd_for, sgd_pass
 from distls.workers.duals.dual_domains import Balance
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -48,6 +48,7 @@ _SHORTER = 0.5 ** np.arange(1, 8)  # of the last share that was tried: the share
 _FORCING = 0.25  # of the gradient in the preconditioner's metric: where conjugate gradients end
 _MOST_PRODUCTS = 60  # of a Newton step
 _FAR = 0.03, 1.0  # of the gap, parts of the objective between which it is far from the optimum
+_WARY = 0.1  # of the objective: the gap down to which a step has to lead far, and its curvature is that of a secant
 _FLAT = 0.02  # curvature in an intercept, at least, of losses that are not saturated
 
 
@@ -58,12 +59,14 @@ class Newton(Solver[NewtonState]):
 
     def __init__(self, problem: Problem, params: Params, **given: Any) -> None:
         super().__init__(problem, params, **given)
+        check_start(params)
         check_initial(self._initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         self._first = int(problem.fit_intercept)
         n_features, k = problem.shape[0] + self._first, self._form.n_outputs
         self._blocks = problem.dataset.meta.layout == "dense" and n_features <= _MOST_BLOCK_COLUMNS
-        self._whole = self._blocks and (k == 1 or self._form.form.separable)
+        self._apart = k == 1 or self._form.form.separable  # outputs, in the Hessian of a row
+        self._whole = self._blocks and self._apart
         needs = NewtonTask.needs((n_features, k), blocks=self._blocks)
         self._reader = BlockReader(
             problem,
@@ -77,14 +80,14 @@ class Newton(Solver[NewtonState]):
         self.data = DatasetRef.of(problem.dataset, self.plan.cache_bytes)  # with its fold
         start = params["start"] or ("sgd" if is_wide(problem) else "zero")
         starts = start == "sgd" and self._initial is None
-        self._starter = sgd_for(problem, params, self._memory) if starts else None
-        self.plan = covering(self.plan, self._starter)
+        self.sgd = sgd_for(problem, params, self._memory) if starts else None
+        self.plan = covering(self.plan, self.sgd)
 
     def prepare(self, executor: Executor) -> None:
         """See `Solver.prepare`; the start has kernels of its own."""
         super().prepare(executor)
-        if self._starter is not None:
-            self._starter.prepare(executor)
+        if self.sgd is not None:
+            self.sgd.prepare(executor)
 
     @cached_property
     def _strength(self) -> Array:
@@ -117,7 +120,7 @@ class Newton(Solver[NewtonState]):
             for kind, theta in kinds
         ]
 
-    def _task(self, kind: Kind, balance: Balance | None = None) -> NewtonTask:
+    def _task(self, kind: Kind, balance: Balance | None = None, *, secant: bool = False) -> NewtonTask:
         return NewtonTask(
             data=self.data,
             loss=self.problem.loss,
@@ -126,6 +129,7 @@ class Newton(Solver[NewtonState]):
             kind=kind,
             blocks=self._blocks,
             balance=balance,
+            secant=secant,
         )
 
     def _read(
@@ -140,7 +144,7 @@ class Newton(Solver[NewtonState]):
         theta = np.zeros((self.problem.shape[0] + self._first, self._form.n_outputs))
         if self._initial is not None:
             theta = self._theta_of(self._initial.weights, self._initial.intercept.astype(np.float64))
-        elif self._starter is not None:
+        elif self.sgd is not None:
             return NewtonState(stage=START, point=theta, candidate=theta)
         return NewtonState(point=theta, candidate=self._rounded(theta))
 
@@ -160,15 +164,19 @@ class Newton(Solver[NewtonState]):
         only, read = self._reader.quarter(state.steps) if far else (None, 1.0)
         following = replace(state, round=state.round + 1, passes=state.passes + read)
         if state.stage == START:
-            assert self._starter is not None
-            return self._begun(following, self._starter, executor)
+            assert self.sgd is not None
+            return self._begun(following, self.sgd, executor)
         # A read has either what judges a point or a product, never both: products are needed at accepted points alone.
         kind, points, follow = self._asked(state)
-        sums = self._read(executor, self._task(kind), points, only)
+        sums = self._read(executor, self._task(kind, secant=self._is_wary(state)), points, only)
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             following = self._solved(follow(following, sums))
         return following, self._report(following, sums)
+
+    def _is_wary(self, state: NewtonState) -> bool:
+        """Return whether rows predicted wrong get the curvature of a secant: their own makes steps far too long."""
+        return self._apart and (not state.steps or state.gap > _WARY * abs(state.value))
 
     def _asked(self, state: NewtonState) -> tuple[Kind, Points, Callable[..., NewtonState]]:
         """Return what is read, of which points, and what follows from the sums."""
@@ -198,7 +206,7 @@ class Newton(Solver[NewtonState]):
         gradient = self._orthants.subgradient(theta, smooth)
         if not state.steps:
             sound = math.isfinite(value) and bool(np.isfinite(gradient).all())
-            if self._starter is not None and theta.any() and not (sound and value <= self._value_at_zero()):
+            if self.sgd is not None and theta.any() and not (sound and value <= self._value_at_zero()):
                 return replace(state, candidate=np.zeros_like(theta))  # a pass whose steps were too bold
             if not sound:
                 return replace(state, candidate=np.full_like(theta, np.nan))

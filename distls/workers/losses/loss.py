@@ -135,6 +135,10 @@ class Loss(_NoFields):
         """Return the second derivatives in each score, shape (n, k), from the gradients."""
         raise ValueError(f"{self.name} has no second derivatives")
 
+    def secant_curvature(self, gradients: Floats) -> Floats:
+        """Return `curvature`, raised where the loss is nearly straight: for a step that may lead far away."""
+        return self.curvature(gradients)
+
     def curvature_product(self, gradients: Floats, directions: Floats) -> Floats:
         """Return each row's matrix of second derivatives times a direction (n, k), from the gradients."""
         # of a sum over the outputs the matrix is diagonal

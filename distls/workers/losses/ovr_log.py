@@ -69,6 +69,7 @@ class OvrLog(MarginLoss):
     dual_domain = "box"
     of_margins, of_duals = BinaryLog.of_margins, BinaryLog.of_duals
     curvature, lipschitz = BinaryLog.curvature, BinaryLog.lipschitz
+    secant_curvature = BinaryLog.secant_curvature
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""

@@ -73,6 +73,7 @@ class NewtonTask(Task):
     kind: Kind
     blocks: bool = False  # of the curvature's outputs, in place of its diagonal
     balance: Balance | None = None  # of the duals
+    secant: bool = False  # curvature of sums over the outputs, see `Loss.secant_curvature`
 
     @staticmethod
     def needs(shape: tuple[int, int], *, blocks: bool) -> Needs:
@@ -110,7 +111,13 @@ class NewtonTask(Task):
             return
         slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
-            self._add_cross(x, s[:, None] * form.curvature_product(slopes, z[:, k:]))
+            ahead = z[:, k:]
+            product = (
+                form.secant_curvature(slopes) * ahead
+                if self.secant
+                else form.curvature_product(slopes, ahead)
+            )
+            self._add_cross(x, s[:, None] * product)
             return
         if self.kind == "dual":
             targets = numeric_targets(y, k)
@@ -129,7 +136,8 @@ class NewtonTask(Task):
         total.up += np.maximum(-weighed, 0.0).sum(axis=0)
         total.down += np.maximum(weighed, 0.0).sum(axis=0)
         self._add_cross(x, weighed)
-        self._add_curvature(x, s[:, None] * form.curvature(slopes))
+        curvature = form.secant_curvature(slopes) if self.secant else form.curvature(slopes)
+        self._add_curvature(x, s[:, None] * curvature)
 
     def _scores(self, x: Rows) -> Array:
         theta, first = self.shared.theta, int(self.shared.fit_intercept)

@@ -13,10 +13,11 @@ from distls.cli import cli
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.round_seconds import Cluster
 from distls.methods import recommendation
+from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import resized
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.model.model import load_model
-from distls.training.exact_method import chosen_for, passes_to
+from distls.training.exact_method import chosen_for, fit_seconds, passes_to
 from distls.training.run_folder import Run
 
 
@@ -80,11 +81,24 @@ def test_what_only_one_of_them_has_takes_that(numbers):
 
 
 def test_more_lanes_or_digits_never_take_fewer_passes():
-    ascent = [passes_to("sdca", lanes, 3.0) for lanes in (1, 2, 8, 32, 128)]
+    ascent = [passes_to("sdca", lanes, 3.0, begun=lanes >= 32) for lanes in (1, 2, 8, 31, 32, 128)]
     assert ascent == sorted(ascent)
-    assert len({passes_to("newton", lanes, 3.0) for lanes in (1, 8, 128)}) == 1
+    assert ascent[-1] < passes_to("sdca", 128, 3.0, begun=False)
+    assert len({passes_to("newton", lanes, 3.0, begun=False) for lanes in (1, 8, 128)}) == 1
     for method in ("sdca", "newton"):
-        assert passes_to(method, 8, 2.0) < passes_to(method, 8, 6.0)
+        assert passes_to(method, 8, 2.0, begun=False) < passes_to(method, 8, 6.0, begun=False)
+
+
+def test_a_start_by_sgd_is_predicted_where_lanes_are_many(numbers):
+    """1,200 columns and 32 lanes begin so; with `start=zero` more passes are expected."""
+    data = resized(open_dataset(numbers), 10**11)
+    cluster = Cluster.of((4, 8))
+
+    def seconds(**params):
+        given = method_named("sdca").resolve({"alpha": 0.01, "loss": "squared", "lanes": 128, **params})
+        return fit_seconds("sdca", given, data, cluster, 3.0, None)
+
+    assert seconds() < 0.7 * seconds(start="zero")
 
 
 def test_a_plan_says_so(numbers):

@@ -6,7 +6,7 @@ from helpers import labelled_rows, write_dataset
 from distls.execution import ClusterOptions
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.status import Status
-from distls.storage.errors import MemoryPlanError
+from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training.callbacks import History
 from distls.training.fitting import fit, resume
@@ -42,6 +42,10 @@ def test_many_lanes_start_at_the_slopes_of_a_pass_of_sgd(many):
         params = {**MANY, "start": start}
         result = fit("sdca", many, params=params, passes=12, rtol=1e-3, eval_every=1, callbacks=[history])
         found[start] = result, [each["passes"] for each in history.records]
+        if start == "sgd":  # its pass and the read of the slopes
+            assert [each["n_rows"] for each in history.records[:2]] == pytest.approx([2400, 600], abs=60)
+            told = history.records[0]
+            assert told["bytes_read"] + told["cached_bytes"] >= 2 * many.stored_bytes.sum()
     (made, passes), (plain, _) = found["sgd"], found["zero"]
     assert passes[:2] == pytest.approx([2.0, 2.5], abs=0.05)
     assert made.status == Status.CONVERGED
@@ -72,6 +76,15 @@ def test_wide_rows_in_many_lanes_start_so_by_default(tmp_path, width, lanes, los
     params = {"alpha": 1e-3, "lanes": lanes, "loss": loss}
     fit("sdca", data, params=params, passes=3, eval_every=0, callbacks=[history])
     assert history.records[0]["passes"] == pytest.approx(begins, abs=0.1)
+
+
+@pytest.mark.parametrize("method", ["sdca", "newton"])
+def test_a_model_and_a_pass_of_sgd_are_not_both_begun_with(many, tmp_path, method):
+    fit(method, many, tmp_path / "run", params={"alpha": 1e-2, "start": "zero"}, passes=2)
+    params = {"alpha": 1e-3, "init": str(tmp_path / "run")}
+    with pytest.raises(ParameterError, match=r"^start=sgd: .*; leave one of them out$"):
+        fit(method, many, params={**params, "start": "sgd"}, passes=2)
+    assert fit(method, many, params={**params, "start": "zero"}, passes=2).passes == 2
 
 
 def test_the_plan_covers_the_start(tmp_path):

@@ -303,21 +303,46 @@ def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):
     assert whole["best"]["misses"] > 0
 
 
-def test_a_step_that_is_too_long_is_searched_along_in_one_read(tmp_path):
-    """One weight, started far from zero, its optimum: Newton's step goes past it to a higher objective."""
-    far = write_dataset(tmp_path / "far", np.ones((41, 1), np.float32), np.array([0] + [1] * 40, np.int32))
-    data = write_dataset(tmp_path / "d", np.ones((20, 1), np.float32), np.array([0, 1] * 10, np.int32))
-    params, history = {**EXACT, "alpha": 1e-6, "loss": "ovr_log", "fit_intercept": False}, History()
+def test_rows_predicted_wrong_have_the_curvature_of_the_parabola_above_their_loss():
+    """It touches the loss at m and -m, and is nowhere below it; rows that are right keep theirs."""
+    m, at = np.array([-60.0, -9.0, -1.0, -1e-9, 0.0]), np.linspace(-70, 70, 2001)
+    form = loss_named("ovr_log").binary
+    g = form.gradient(m[:, None], np.ones(5, np.int32))
+    h = form.secant_curvature(g)
+    above = np.logaddexp(0.0, -m) + g[:, 0] * (at[:, None] - m) + 0.5 * h[:, 0] * (at[:, None] - m) ** 2
+    assert np.all(above >= np.logaddexp(0.0, -at)[:, None] - 1e-9)
+    mirrored = np.logaddexp(0.0, -m) - 2 * g[:, 0] * m + 2 * h[:, 0] * m**2
+    np.testing.assert_allclose(mirrored[1:], np.logaddexp(0.0, m)[1:], rtol=1e-9, atol=1e-11)
+    right = form.gradient(-m[:3, None], np.ones(3, np.int32))
+    np.testing.assert_array_equal(form.secant_curvature(right), form.curvature(right))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_step_that_is_too_long_is_searched_along_in_one_read(tmp_path, k):
+    """One column, weights started far from zero, their optimum: Newton's step goes past it to a higher objective.
+
+    With two classes it does not: rows predicted wrong have a curvature that tells how far they are.
+    """
+    far = write_dataset(
+        tmp_path / "far", np.ones((42, 1), np.float32), np.array([0, k - 1] + [1] * 40, np.int32)
+    )
+    data = write_dataset(
+        tmp_path / "d", np.ones((30, 1), np.float32), np.tile(np.arange(k, dtype=np.int32), 30 // k)
+    )
+    params, history = {**EXACT, "alpha": 1e-6, "loss": "softmax", "fit_intercept": False}, History()
     begun = fit("newton", far, tmp_path / "run", params=params, rtol=1e-9).model
     result = fit(
         "newton", data, params={**params, "init": str(tmp_path / "run")}, rtol=1e-12, callbacks=[history]
     )
     stages = [record["details"]["stage"] for record in history.records]
-    assert abs(begun.weights[0, 0]) > 3
-    assert stages[:3] == ["gradient", "search", "gradient"]
+    assert np.abs(begun.weights).max() > 2
+    np.testing.assert_allclose(result.model.weights, 0.0, atol=1e-5)
+    if k == 2:
+        assert "search" not in stages
+        return
+    first = stages.index("search")
     values = [record["objective_estimate"] for record in history.records]
-    assert values[2] == values[1] > values[3]  # the first search, and the point that it found
-    assert result.model.weights[0, 0] == pytest.approx(0.0, abs=1e-5)
+    assert values[first] == values[first + 1] > values[first + 2]  # the search, and the point that it found
 
 
 def test_a_search_has_the_losses_of_every_length(tmp_path):
