@@ -339,14 +339,9 @@ def _spectrum(*ratios):
 
 _RIVALS = [
     {"system": "distls linear", "features": 9, "error": 2.0},
-    {
-        "system": "a",
-        "features": 9,
-        "error": 2.0,
-        "times faster": {"distls linear": 11.0, "distls logistic": None},
-    },
+    {"system": "a", "features": 9, "error": 2.0, "times faster": {"distls linear": 11.0, "distls logistic": None}},
     {"system": "b", "features": 9, "failed": "over 3 s", "times faster": {"distls linear": None}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -686,17 +681,12 @@ def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch)
         (1, "two\nlines\n", False, ["2 lines"]),
         (1, "here: read again, and well, after: there\nan end\n", False, []),
         (1, "a.nbi: a damaged file among compiled kernels; they are compiled again\nan end\n", False, []),
-        (
-            1,
-            "compiled kernels are not kept: disk full\ncompiled kernels are not kept: disk full\nan end\n",
-            False,
-            [],
-        ),
+        (1, "compiled kernels are not kept: disk full\ncompiled kernels are not kept: disk full\nan end\n", False, []),
         (3, "", False, ["0 lines"]),
         (-9, "", False, ["exit code -9"]),
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
-)
+)  # fmt: skip
 def test_chaos_finds(code, written, killed, trouble):
     digest = {None: "others", "removed": None}.get(killed, "right")
     assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble

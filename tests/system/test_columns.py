@@ -49,11 +49,8 @@ def test_killed_it_goes_on(command, train, undisturbed, what):
     assert out.startswith(f"{train}: ")
     assert _digest(train) == undisturbed
     assert sorted(p.name for p in train.iterdir()) == [
-        "columns",
-        "partitions",
-        "rows",
-        "zarr.json",
-    ]
+        "columns", "partitions", "rows", "zarr.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -174,12 +174,9 @@ def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
 Case = tuple[str, Callable[[Path, Path, Path], tuple[object, ...]]]
 LIMITED = [
     ("ingest", lambda train, text, place: ("ingest", text, place / "out", "--n-features", WIDE)),
-    (
-        "fit",
-        lambda train, text, place: ("fit", "mcid", train, place / "out", "--passes", 1, "--eval-every", 0),
-    ),
+    ("fit", lambda train, text, place: ("fit", "mcid", train, place / "out", "--passes", 1, "--eval-every", 0)),
     ("predict", lambda train, text, place: ("predict", place / "run", train, place / "out.csv", "--top", 4)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow

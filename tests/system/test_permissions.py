@@ -69,13 +69,8 @@ def test_no_file_is_wider_than_the_mask(mask):
     modes = {Path(name): mode for name, mode in json.loads(done.stdout).items()}
     kept = {name: mode for name, mode in modes.items() if name.parts[0] != "tmp"}
     assert {name.parts[0] for name in kept} >= {
-        "train",
-        "train-test",
-        "ingested",
-        "run",
-        "out.zarr",
-        "out.csv",
-    }
+        "train", "train-test", "ingested", "run", "out.zarr", "out.csv",
+    }  # fmt: skip
     assert {".ingest", ".columns"} <= {part for name in kept for part in name.parts}
     for name, mode in kept.items():
         widest = 0o777 if stat.S_ISDIR(mode) else 0o666

@@ -125,19 +125,9 @@ REFUSED = [
 
 
 @pytest.mark.fast_cases(
-    "1-arguments0",
-    "2-arguments5-no",
-    "2-arguments10",
-    "2-arguments16",
-    "2-arguments21",
-    "2-arguments26",
-    "1-arguments31",
-    "1-arguments36",
-    "1-arguments41",
-    "1-arguments47",
-    "1-arguments52",
-    "2-arguments57",
-)
+    "1-arguments0", "2-arguments5-no", "2-arguments10", "2-arguments16", "2-arguments21", "2-arguments26",
+    "1-arguments31", "1-arguments36", "1-arguments41", "1-arguments47", "1-arguments52", "2-arguments57",
+)  # fmt: skip
 @pytest.mark.parametrize(("code", "arguments", "message"), REFUSED)
 def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, message):
     before = sorted(place.iterdir())
@@ -155,17 +145,14 @@ def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, mess
         (("fit", "mcid", "a", "b", "--nope"), "No such option '--nope'"),
         (("fit", "mcid", "a", "b", "--passes", "0"), "'--passes': 0.0 is not in the range x>0"),
         (("train", "a", "b", "--tol", "-1"), "'--tol': -1.0 is not in the range x>0"),
-        (
-            ("fit", "mcid", "a", "b", "--memory-limit", "6XB"),
-            "'6XB' is not a size; write it like 600MiB or 2GiB",
-        ),
+        (("fit", "mcid", "a", "b", "--memory-limit", "6XB"), "'6XB' is not a size; write it like 600MiB or 2GiB"),
         (("fit", "mcid", "a", "b", "--memory-limit", "-5"), "'-5': a size must be positive"),
         (("fit", "mcid", "a", "b", "--workers", "0"), "'--workers': 0 is not in the range x>=1"),
         (("ingest", "a", "b", "--format", "xls"), "'xls' is not one of"),
         (("generate", "dense", "b", "--rows", "0"), "'--rows': 0 is not in the range x>=1"),
         (("evaluate", "a", "b", "--unknown-labels", "x"), "'x' is not one of"),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage(arguments, text):
     code, out, err = distls(*arguments)
     assert (code, out) == (2, "")

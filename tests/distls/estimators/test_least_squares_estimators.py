@@ -94,13 +94,10 @@ def test_calibrated_probabilities_are_the_scores(rows):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (
-            GeneralizedLeastSquaresClassifier("identity"),
-            "link='identity' has no probabilities; use link='softmax'",
-        ),
+        (GeneralizedLeastSquaresClassifier("identity"), "link='identity' has no probabilities; use link='softmax'"),
         (StagewiseClassifier(), "inner='linear' has no probabilities; use inner='logistic'"),
     ],
-)
+)  # fmt: skip
 def test_no_probabilities(made, message):
     assert not hasattr(made, "predict_proba")
     with pytest.raises(AttributeError) as caught:

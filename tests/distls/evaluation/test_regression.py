@@ -277,11 +277,7 @@ def test_lines_of_an_evaluation():
             {"link": "softmax"},
             "link=softmax: {0} has continuous targets; they need link=identity or link=poisson",
         ),
-        (
-            "gls",
-            {"link": "logit"},
-            "link=logit: {0} has continuous targets; they need link=identity or link=poisson",
-        ),
+        ("gls", {"link": "logit"}, "link=logit: {0} has continuous targets; they need link=identity or link=poisson"),
         (
             "gls",
             {"link": "identity", "class_weight": "balanced"},
@@ -290,7 +286,7 @@ def test_lines_of_an_evaluation():
         ),
         ("mcid", {}, "{0} has continuous targets; this method needs class targets"),
     ],
-)
+)  # fmt: skip
 def test_refused_before_anything_is_read(dataset, method, params, message):
     assert raised(DistlsError, fit, method, dataset, params=params) == message.format(dataset.path)
 

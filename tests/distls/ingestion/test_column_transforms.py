@@ -129,23 +129,17 @@ def test_pipelines_and_single_rows_have_those_of_documents(tmp_path):
     ("options", "message"),
     [
         ({"kind": "a=number:log2"}, "number:log1p and number:none"),
-        (
-            {"kind": "note=text:standardize"},
-            "kind text has no transform 'standardize': numbers have number:log1p",
-        ),
+        ({"kind": "note=text:standardize"}, "kind text has no transform 'standardize': numbers have number:log1p"),
         ({"kind": "note=category:tfidf"}, "kind category has no transform 'tfidf'"),
         ({"kind": "note=set:idf"}, "kind set has no transform 'idf'"),
-        (
-            {"kind": "note=text:tfidf", "transform": "log1p", "ignore_columns": "a"},
-            "the transform log1p is for all",
-        ),
+        ({"kind": "note=text:tfidf", "transform": "log1p", "ignore_columns": "a"}, "the transform log1p is for all"),
         (
             {"kind": "a=number:none", "transform": "l2norm", "ignore_columns": "note"},
             "the transform l2norm is for all columns",
         ),
         ({"kind": "b=number:log1p"}, 'no column "b"'),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(tmp_path, options, message):
     frame().to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ParameterError, match=message):

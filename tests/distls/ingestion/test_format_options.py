@@ -64,11 +64,7 @@ def test_the_object_names_the_format(tmp_path):
         (distls.VwOptions, {"hash_bits": 32}, "hash_bits must be from 1 to 31, not 32"),
         (distls.CsvOptions, {"header": "maybe"}, "header must be one of yes, no, not 'maybe'"),
         (distls.CsvOptions, {"na": "x"}, "na must be the number that missing values stand for, not 'x'"),
-        (
-            distls.ParquetOptions,
-            {"list_columns": "a"},
-            "list_columns are two names, of indices and of values, not 'a'",
-        ),
+        (distls.ParquetOptions, {"list_columns": "a"}, "list_columns are two names, of indices and of values, not 'a'"),
         (
             distls.DocumentOptions,
             {"ngrams": "2,1"},
@@ -76,7 +72,7 @@ def test_the_object_names_the_format(tmp_path):
         ),
         (distls.SvmlightOptions, {"zero_based": "no!"}, "zero_based must be one of auto, yes, no, not 'no!'"),
     ],
-)
+)  # fmt: skip
 def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opened(
     tmp_path, kind, options, message
 ):

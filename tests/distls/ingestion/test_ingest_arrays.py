@@ -58,11 +58,8 @@ def test_dense_sources(tmp_path, monkeypatch, kind):
     assert np.array_equal(got_x, x.reshape(60, 20).astype(np.float32) / np.float32(255))
     assert np.array_equal(got_y, y)
     assert (meta.layout, meta.dtype, meta.zero_based, len(open_dataset(tmp_path / "d"))) == (
-        "dense",
-        "float32",
-        None,
-        8,
-    )
+        "dense", "float32", None, 8,
+    )  # fmt: skip
     shutil.rmtree(tmp_path / "d")
     ingest(
         source, tmp_path / "d", **options, split=["t=0.5"], transform="log1p,idf,l2norm", partition_size=700

@@ -222,8 +222,7 @@ MISSING = "" + MISSING_VALUE
         ({"n": [[1.0, 2], [3.0, None]]}, f'{{a}}, row 1: column "n": {MISSING}'),
         ({"n": [[], [3.0]]}, '{a}, row 0: column "n": an empty list; the first row says how long lists are, unless'
          " --list-columns INDICES,VALUES names two columns that are sparse rows"),
-        ({"indices": [[1], [2, 3]], "values": [[1.0], [2.0]]},
-         '{a}, row 1: column "indices": 2 indices for 1 values'),
+        ({"indices": [[1], [2, 3]], "values": [[1.0], [2.0]]}, '{a}, row 1: column "indices": 2 indices for 1 values'),
         ({"indices": [[1], [-1]], "values": [[1.0], [2.0]]},
          '{a}, row 1: column "indices": -1: an index must be a whole number from 0 to 1'),
         ({"indices": [[1], [2**63 - 1]], "values": [[1.0], [2.0]]},

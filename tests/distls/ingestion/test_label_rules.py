@@ -265,19 +265,13 @@ def test_rows_that_min_count_leaves_without_features_are_left_out(tmp_path):
 
 
 REFUSED = {
-    "labels": (
-        "r1 a\nr2 b\n",
-        'a.svm:3: "r3": no label in .*labels.txt; --drop unknown leaves such rows out$',
-    ),
+    "labels": ("r1 a\nr2 b\n", 'a.svm:3: "r3": no label in .*labels.txt; --drop unknown leaves such rows out$'),
     "several": ("r1 a\nr2 b\nr3 a\nr3 b\n", 'a.svm:3: "a,b": several labels in a row; --drop several leaves'),
-    "unknown": (
-        "r1 a\nr2 b\nr3 c\n",
-        'a.svm:3: "c": a label that is not in .*map.txt; --drop unknown leaves',
-    ),
+    "unknown": ("r1 a\nr2 b\nr3 c\n", 'a.svm:3: "c": a label that is not in .*map.txt; --drop unknown leaves'),
     "judged": ("a r1 1\nb r2 1\na r3 0\n", 'a.svm:3: "r3": no label in'),
     "fields": ("r1 a\nr2\n", 'labels.txt:2: "r2": expected ID LABEL, or LABEL ID 1'),
     "nothing": ("\n\n", "labels.txt: no labels"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -300,17 +294,12 @@ def test_what_is_not_left_out_is_refused_with_its_place(tmp_path, name):
     ("text", "options", "error", "message"),
     [
         ("a b\na c\n", {}, BadInputError, 'map.txt:2: label "a" becomes "c", but "b" before'),
-        (
-            "a b c\n",
-            {},
-            BadInputError,
-            'map.txt:1: "a b c": expected LABEL OTHER, or parent: OTHER child: LABEL',
-        ),
+        ("a b c\n", {}, BadInputError, 'map.txt:1: "a b c": expected LABEL OTHER, or parent: OTHER child: LABEL'),
         ("a b\nb a\n", {"label_level": 1}, BadInputError, "is its own ancestor"),
         ("a b\n", {"label_level": 3}, ParameterError, "no label of .*map.txt is at level 3"),
         ("\n", {}, BadInputError, "map.txt: no pairs of labels"),
     ],
-)
+)  # fmt: skip
 def test_maps_that_are_none_are_refused(tmp_path, text, options, error, message):
     (tmp_path / "a.svm").write_text("1 1:1\n2 1:2\n")
     (tmp_path / "map.txt").write_text(text)

@@ -146,10 +146,7 @@ def test_a_model_of_real_files_is_evaluated_on_real_files(tmp_path):
 
 
 ROUGH = {
-    "a type": (
-        '<!DOCTYPE a [<!ENTITY b "c">]><RDF></RDF>',
-        "a document type, which may declare entities, is refused",
-    ),
+    "a type": ('<!DOCTYPE a [<!ENTITY b "c">]><RDF></RDF>', "a document type, which may declare entities, is refused"),
     "an entity": (
         '<RDF><ExternalPage about="u"><d:Title>&b;</d:Title></ExternalPage></RDF>',
         ":2: not well-formed XML .undefined entity",
@@ -157,7 +154,7 @@ ROUGH = {
     "an end": ('<RDF><ExternalPage about="u">', "not well-formed XML .no element found.; is it complete"),
     "a byte": ("<RDF><a>\udcff</a></RDF>", "iconv -c -f utf-8 -t utf-8 removes"),
     "no topic": ('<RDF><ExternalPage about="u"/></RDF>', ":2: the document has no label; --labels FILE may"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ROUGH)

@@ -75,15 +75,8 @@ def test_three_runs_have_three_pairs(place):
 def test_lines_of_a_comparison(place):
     lines = comparison_lines(compare([place / "one", place / "two"], place / "test"))
     assert lines[0].split() == [
-        "run",
-        "status",
-        "passes",
-        "seconds",
-        "objective",
-        "above",
-        "optimum",
-        "evaluation",
-    ]
+        "run", "status", "passes", "seconds", "objective", "above", "optimum", "evaluation",
+    ]  # fmt: skip
     assert ["alpha", "0", "0.05"] in [line.split() for line in lines]
     assert any(line.startswith("one and two") for line in lines)
     assert any("rows in dispute" in line or "in dispute (" in line for line in lines)

@@ -230,16 +230,8 @@ def copied(original, tmp_path):
 
 
 FIELDS = [
-    "n_rows",
-    "nnz",
-    "layout",
-    "dtype",
-    "target",
-    "classes",
-    "label_counts",
-    "label_weights",
-    "n_targets",
-]
+    "n_rows", "nnz", "layout", "dtype", "target", "classes", "label_counts", "label_weights", "n_targets",
+]  # fmt: skip
 FIELDS += ["weighted", "weight_sum", "mean_square_norm", "transforms", "transforms_digest", "zero_based"]
 FIELDS += ["n_features", "shuffle_seed", "source", "codecs"]
 VALUES = [

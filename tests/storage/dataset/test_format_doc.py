@@ -186,13 +186,9 @@ VARIANTS = [
 
 
 @pytest.mark.fast_cases(
-    "class-none-False-float32-csr",
-    "class-lz4-True-float32-dense",
-    "multilabel-zstd-True-float64-wide",
-    "continuous-zstd-True-float64-csr",
-    "none-none-False-float32-dense",
-    "none-lz4-True-float32-wide",
-)
+    "class-none-False-float32-csr", "class-lz4-True-float32-dense", "multilabel-zstd-True-float64-wide",
+    "continuous-zstd-True-float64-csr", "none-none-False-float32-dense", "none-lz4-True-float32-wide",
+)  # fmt: skip
 @pytest.mark.parametrize("layout", ["csr", "dense", "wide"])
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(map(str, options.values())))
 def test_another_reader_reads_the_same(small_csr, small_dense, layout, options):

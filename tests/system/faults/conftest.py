@@ -36,12 +36,7 @@ class Job(NamedTuple):
 
 
 _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "lanes": (
-        "mcid",
-        {"loss": "hinge", "alpha": 1e-4},
-        12,
-        "distls.workers.stochastic.lane_task:StochasticTask.learn",
-    ),
+    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-4}, 12, "distls.workers.stochastic.lane_task:StochasticTask.learn"),
     "statistics": (
         "gls",
         {"link": "softmax", "alpha": 1e-4},
@@ -54,7 +49,7 @@ _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
         8,
         "distls.workers.coordinate_descent.sweep_task:ColumnTask.sweep",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -269,13 +269,9 @@ def check_domain(domain, a, y, k):
 
 
 @pytest.mark.fast_cases(
-    "crammer_singer-4-class-all",
-    "ovr_log-4-class-some",
-    "softmax-4-class-none",
-    "ovr_log-1-class-all",
-    "squared-1-class-some",
-    "squared-3-numbers-none",
-)
+    "crammer_singer-4-class-all", "ovr_log-4-class-some", "softmax-4-class-none", "ovr_log-1-class-all",
+    "squared-1-class-some", "squared-3-numbers-none",
+)  # fmt: skip
 @pytest.mark.parametrize("spread", ["all", "some", "none"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_balanced_duals_sum_to_zero_in_the_domain(name, k, target, spread):

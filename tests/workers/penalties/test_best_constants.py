@@ -10,15 +10,9 @@ NAMES = ["l1", "elasticnet", "l1linf", "sparse-group"]
 
 
 @pytest.mark.fast_cases(
-    r"2-0\.0-l1$",
-    r"2-0\.7-elasticnet",
-    r"3-0\.0-l1linf",
-    r"3-0\.7-sparse",
-    r"6-0\.2-l1$",
-    r"6-1\.0-elasticnet",
-    r"11-0\.2-l1linf",
-    r"11-1\.0-sparse",
-)
+    r"2-0\.0-l1$", r"2-0\.7-elasticnet", r"3-0\.0-l1linf", r"3-0\.7-sparse", r"6-0\.2-l1$", r"6-1\.0-elasticnet",
+    r"11-0\.2-l1linf", r"11-1\.0-sparse",
+)  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rho", [0.0, 0.2, 0.7, 1.0])
 @pytest.mark.parametrize("m", [2, 3, 6, 11])

@@ -1,5 +1,4 @@
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -208,49 +207,6 @@ def same_bits(one, two):
     return all(a.tobytes() == b.tobytes() for a, b in zip(one, two, strict=True))
 
 
-@pytest.mark.fast_cases(".*-float64")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
-def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
-    x, y, s = problem(3, False, n=1100)
-    settings = ConstrainedSettings(mode, 0.3, alpha=0.02)
-    order = np.random.default_rng(1).permutation(len(x))
-    whole = run(x, y, s, order, settings, dtype=dtype)
-    cut = run(x, y, s, order, settings, cuts=[1, 4, 5, 64, 64, 300, 1024, 1025], dtype=dtype)
-    assert same_bits(whole, cut)
-    assert whole.v.any()
-    assert whole.outputs[:, A].any()
-
-
-@pytest.mark.slow
-def test_dense_and_csr_agree():
-    x, y, s = problem(3, False)
-    settings = ConstrainedSettings(PROJECT, 0.3, alpha=0.02)
-    lanes = [new_mean_lane(start(x.shape[1], 3, False, True), settings) for _ in range(2)]
-    for lane, layout in zip(lanes, ("csr", "dense"), strict=True):
-        constrained_block(as_rows(x, layout), y, s, np.arange(len(x)), *lane, settings)
-    for one, other in zip(*lanes, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [1, 3, 9])
-@pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
-def test_the_same_bits_wherever_arrays_lie(mode, k):
-    x, y, s = problem(k, True)
-    settings = ConstrainedSettings(mode, 0.3, alpha=0.02)
-
-    def train(pad):
-        held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
-        lane = run(x, y, s, np.arange(len(x)), settings, dtype=np.float32)
-        assert len(held) == 2
-        return b"".join(array.tobytes() for array in lane)
-
-    here = {train(pad) for pad in range(1, 40, 3)}
-    with ThreadPoolExecutor(3) as pool:
-        assert here | set(pool.map(train, range(1, 90, 3))) == {train(7)}
-
-
 @pytest.mark.fast_cases("project-fixed")
 @pytest.mark.parametrize("running", [False, True], ids=["fixed", "running"])
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
@@ -354,17 +310,6 @@ def test_the_penalised_optimum_is_a_fixed_point(mode):
     found = weights_from_mean_lane(run(x, y, NO_WEIGHT, order, settings, model), settings)
     close(found.w, w, 3e-4)
     close(found.b, model.b, 3e-4)
-
-
-@pytest.mark.slow
-def test_an_empty_block_changes_nothing():
-    x, y, s = problem(3, False)
-    settings = ConstrainedSettings(PROJECT, 0.3, alpha=0.02)
-    lane = run(x, y, s, np.arange(20), settings)
-    before = [a.copy() for a in lane]
-    for rows in (as_rows(x[:0], "csr"), DenseRows(x[:0])):
-        assert constrained_block(rows, y[:0], NO_WEIGHT, np.arange(0), *lane, settings) == (0.0, 0)
-    assert same_bits(before, lane)
 
 
 def test_divergence_is_seen():

@@ -117,12 +117,9 @@ def _changed(mean, **facts):
         (_changed(2.0 * np.eye(3), steepest=1.9), "steeper than"),
         (_changed(np.eye(3), targets=("class",)), "not probabilities"),
         (_changed(np.ones((3, 1))), "one for each score"),
-        (
-            _changed(np.eye(3), potential=lambda self, z: np.square(z).sum(axis=1)[:, None]),
-            "not the gradient",
-        ),
+        (_changed(np.eye(3), potential=lambda self, z: np.square(z).sum(axis=1)[:, None]), "not the gradient"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_gradient_of_a_convex_function_is_refused(link, message):
     with pytest.raises(ValueError, match=message):
         loss_registry.register_loss(link)

@@ -553,11 +553,7 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or path"),
         ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or adaptive"),
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),
-        (
-            {"link": "identity", "accelerate": "nesterov"},
-            ParameterError,
-            f"gls: accelerate=nesterov: {closed}",
-        ),
+        ({"link": "identity", "accelerate": "nesterov"}, ParameterError, f"gls: accelerate=nesterov: {closed}"),
         ({"link": "identity", "init": str(tmp_path / "run")}, ParameterError, closed),
         ({"alphas": "1:2"}, ParameterError, "gls: alphas=1:2 is of alpha=path; give that too, or drop it"),
         ({"folds": 3}, ParameterError, "gls: folds=3 is of alpha=path; give that too, or drop it"),
@@ -568,7 +564,7 @@ def test_what_is_refused_before_reading(tmp_path):
             "gls: alphas=1;2: expected numbers greater than 0 separated by colons, such as 1:0.1:0.01",
         ),
         ({"loss": "softmax"}, ParameterError, "gls has no parameter 'loss'"),
-    ]
+    ]  # fmt: skip
     for params, error, message in cases:
         assert message in raised(error, fit, "gls", dataset, params=params)
 

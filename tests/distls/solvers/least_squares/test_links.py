@@ -172,13 +172,10 @@ def test_counts_are_evaluated_by_their_deviance_in_the_fit(tmp_path):
     [
         ({"link": "poison"}, "link=poison: expected one of .*identity, probit, cauchit, poisson"),
         ({"link": "poisson", "alpha": "path"}, "alpha=path: the curvature of link=poisson has no bound"),
-        (
-            {"link": "poisson", "lipschitz": "sharp"},
-            "lipschitz=sharp: the curvature of link=poisson has no bound",
-        ),
+        ({"link": "poisson", "lipschitz": "sharp"}, "lipschitz=sharp: the curvature of link=poisson has no bound"),
         ({"link": "probit"}, "continuous targets; they need link=identity or link=poisson"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(tmp_path, params, message):
     dataset, _, _, _ = _counts(tmp_path / "d")
     with pytest.raises(ParameterError, match=message):

@@ -157,13 +157,9 @@ def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path):
         ({}, {"intercepts": np.zeros((5, 4))}, "intercepts of a calibration of another shape"),
         ({}, {"widths": np.array([12, 12, 7])}, "recipe of features was not written by distls: columns"),
         ({}, {"widths": np.array([30, -6, 6])}, "recipe of features was not written by distls: widths"),
-        (
-            {},
-            {"columns": np.arange(30)[::-1].copy()},
-            "recipe of features was not written by distls: columns",
-        ),
+        ({}, {"columns": np.arange(30)[::-1].copy()}, "recipe of features was not written by distls: columns"),
     ],
-)
+)  # fmt: skip
 def test_a_forged_model_is_refused(tmp_path, recipe, arrays, message):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     model = fit("stagewise", dataset, params={**CLS, "block_size": 12}).model

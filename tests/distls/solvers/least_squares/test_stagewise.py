@@ -438,11 +438,8 @@ def test_what_is_refused_before_reading(tmp_path):
             "stagewise: inner=least: expected one of logistic, logit, linear, calibrated, cls, probit, cauchit, "
             "poisson",
         ),
-        (
-            {"lanes": 9},
-            "lanes=9: the data set has only 4 partitions; ingest it with a smaller --partition-size",
-        ),
-    ]
+        ({"lanes": 9}, "lanes=9: the data set has only 4 partitions; ingest it with a smaller --partition-size"),
+    ]  # fmt: skip
     for params, message in cases:
         assert raised(ParameterError, fit, "stagewise", dataset, params=params) == message
 

@@ -204,20 +204,12 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),
         ({"los": "hinge"}, ParameterError, "mcid has no parameter 'los'; did you mean 'loss'?"),
-        (
-            {"loss": "square"},
-            ParameterError,
-            "expected one of softmax, crammer_singer, perceptron, log, hinge",
-        ),
+        ({"loss": "square"}, ParameterError, "expected one of softmax, crammer_singer, perceptron, log, hinge"),
         ({"lanes": 3}, ParameterError, "lanes=3: the data set has only 2 partitions"),
         ({"class_weight": {"9": 1}}, ParameterError, "class_weight: '9' is not a class"),
-        (
-            {"class_weight": '{"a":' * 9999 + "1" + "}" * 9999},
-            ParameterError,
-            "expected balanced, or weights",
-        ),
+        ({"class_weight": '{"a":' * 9999 + "1" + "}" * 9999}, ParameterError, "expected balanced, or weights"),
         ({"batch_size": 1.5}, ParameterError, "expected a whole number"),
-    ]
+    ]  # fmt: skip
     for params, error, message in cases:
         assert message in raised(error, fit, "mcid", dataset, params=params)
 

@@ -264,11 +264,7 @@ REFUSED = [
     ("sgd", {"average": "tail"}, "average=tail: not with schedule=adaptive"),
     ("sgd", {"batch_size": 4}, "batch_size=4: not with schedule=adaptive"),
     ("sgd", {"center": "running"}, "center=running: not with schedule=adaptive"),
-    (
-        "sgd",
-        {"schedule": "sqrt", "center": "running"},
-        "center=running: for loss=squared only, here it is softmax",
-    ),
+    ("sgd", {"schedule": "sqrt", "center": "running"}, "center=running: for loss=squared only, here it is softmax"),
     (
         "sgd",
         {"schedule": "sqrt", "center": "running", "loss": "squared", "fit_intercept": False},
@@ -282,7 +278,7 @@ REFUSED = [
     ("rls", {"lanes": 2}, "this method has one lane only: its second-order state cannot be averaged"),
     ("sgdqn", {"alpha": 0}, "must be greater than 0"),
     ("csgd", {"loss": "log"}, "expected one of squared"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.fast_cases("sgd-params0", "sgd-params3", "asgd", "csgd-params9", "csgd-params12")

@@ -1,5 +1,4 @@
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -275,37 +274,6 @@ def lane_of(kind, name, d, k, n, dtype=np.float64):
 
 
 CASES = [("rls", "ovr_log", np.float64), ("olbfgs", "softmax", np.float64), ("olbfgs", "softmax", np.float32)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name", "dtype"), CASES)
-def test_cutting_the_order_into_blocks_changes_no_bit(kind, name, dtype):
-    x, y, _, s = problem(3, d=21)
-    n, d = x.shape
-    order = np.concatenate([np.random.default_rng(seed).permutation(n) for seed in range(2)])
-    whole, cut, dense = (lane_of(kind, name, d, 3, n, dtype) for _ in range(3))
-    whole.run(as_rows(x, "csr"), y, order, s)
-    for part in np.split(order, [1, 2, 2, 50, n, n + 7, n + 90]):
-        cut.run(as_rows(x, "csr"), y, part, s)
-    dense.run(as_rows(x, "dense"), y, order, s)
-    assert whole.w.any()
-    assert whole.bits() == cut.bits()
-    assert whole.bits() == dense.bits()
-    assert whole.errors == cut.errors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name", "dtype"), CASES[:2])
-def test_training_does_not_depend_on_addresses(kind, name, dtype):
-    x, y, _, s = problem(3, d=37)
-
-    def train(pad):
-        held = np.empty(pad)
-        lane = lane_of(kind, name, 37, 3, len(x), dtype).run(as_rows(x, "csr"), y, np.arange(len(x)), s)
-        return lane.bits(), len(held) == pad
-
-    with ThreadPoolExecutor(3) as pool:
-        assert set(pool.map(train, range(1, 60, 3))) | {train(p) for p in range(20)} == {train(7)}
 
 
 @pytest.mark.fast_cases("3$")
