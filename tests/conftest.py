@@ -38,7 +38,7 @@ os.environ["DISTLS_COMPILING_NOTICE"] = "0"
 # No test pulls the plug, so none waits for the disk: half of the time of those in tests/storage.
 os.fsync = lambda descriptor: None
 _STARTED = time.monotonic()
-collect_ignore = ["outside"]  # a package of its own: test_outside_package
+collect_ignore = ["outside"]  # a package of its own: test_packaging
 # marks of some cases of a test -> whether those are the slow ones
 CASES = {"slow_cases": True, "fast_cases": False}
 

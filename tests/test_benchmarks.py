@@ -32,9 +32,8 @@ from benchmarks.papers.panels import PANELS, draw
 from benchmarks.papers.verdicts import CLAIMS, verdict_of
 from benchmarks.quality import systems
 from benchmarks.speed import links, peaks, peers
-from distls.ingestion.ingest import ingest
+from distls import generate, ingest
 from distls.methods.method_registry import METHODS
-from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 
 FEW = {"loss": ["log"], "alpha": [1e-3, 1e-4]}

@@ -15,12 +15,10 @@ import pytest
 from fault_helpers import disk
 from helpers import distls, labelled_rows, raised, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import open_dataset
+from distls import add_columns, fit, open_dataset
 from distls.storage.errors import DistlsError, StorageError
 from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit
 
 __all__ = ["disk"]
 

@@ -13,8 +13,7 @@ import pytest
 from helpers import SECONDS, wait_until
 
 from benchmarks.faults.hosts import SCHEDULER, Hosts
-from distls.synthetic.generation import generate
-from distls.training.fitting import fit
+from distls import fit, generate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
 

@@ -22,7 +22,7 @@ from helpers import Exploit, distls, examples, labelled_rows, printed, raised, w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.columns.sharding import add_columns
+from distls import DistlsError, add_columns, fit, resume
 from distls.execution.serial import SerialExecutor
 from distls.solvers.status import Status
 from distls.storage.dataset.chunks import read_arrays, write_array, write_arrays
@@ -30,12 +30,10 @@ from distls.storage.dataset.column_shards import open_columns
 from distls.storage.dataset.dataset import open_dataset, publish
 from distls.storage.dataset.metadata import digest_of
 from distls.storage.dataset.partitions import write_partition
-from distls.storage.errors import DistlsError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import load_model, weights_sha256
 from distls.testing.solvers import StopAfter, interrupted
-from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import clear_cache
 
 SERIAL = ("--executor", "serial", "--quiet")

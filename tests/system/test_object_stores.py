@@ -10,18 +10,13 @@ import pytest
 from helpers import Ended, distls, labelled_rows, raised, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, forget_clients, object_store
 
-from distls.estimators.stochastic import MCIDClassifier
-from distls.evaluation.evaluate import evaluate
+from distls import MCIDClassifier, evaluate, fit, ingest, open_dataset, predict, resume
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.dask.local_cluster import start_local
-from distls.ingestion.ingest import ingest
-from distls.prediction.predict import predict
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError
 from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 ROWS = 2000

@@ -9,9 +9,8 @@ import sys
 import pytest
 from helpers import distls, labelled_rows, write_dataset
 
+from distls import fit, open_dataset
 from distls.cli import cli
-from distls.storage.dataset.dataset import open_dataset
-from distls.training.fitting import fit
 
 SERIAL = ("--executor", "serial")
 

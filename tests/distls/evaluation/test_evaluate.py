@@ -1,6 +1,6 @@
 """Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,8 +15,10 @@ from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, RegressionEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
+from distls.facts import Fact, as_json
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
+from distls.reporting.markup import card
 from distls.solvers.solver import Fitted
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
@@ -258,3 +260,22 @@ def test_an_evaluation_shows_itself_on_one_line():
     assert all(f">{fact.text}<" in found._repr_html_() for fact in found.facts())
     other = RegressionEvaluation(3, np.array([0.5]), np.array([1.0]))
     assert repr(other) == "<RegressionEvaluation 3 rows, mse 0.5, r2 0.5000>"
+
+
+# -- A metric is a fact of its evaluation ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WithRoot(RegressionEvaluation):
+    """An evaluation with the root of the mean squared error."""
+
+    def facts(self):
+        return [*super().facts(), Fact("rmse", self.mse**0.5, ".3f", key="rmse")]
+
+
+def test_a_metric_from_outside_is_shown():
+
+    found = WithRoot(10, np.array([4.0]), np.array([8.0]), False)
+    assert repr(found).endswith("rmse 2.000>")
+    assert as_json(found.facts())["rmse"] == 2.0
+    assert "rmse" in card("evaluation", found.facts())

@@ -16,20 +16,18 @@ from sklearn.multiclass import OneVsRestClassifier
 from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
+from distls import evaluate, fit, predict
 from distls.cli.data import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.testing.solvers import opened
-from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
 from distls.workers.prediction.predictor import LinearPredictor

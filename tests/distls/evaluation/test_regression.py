@@ -13,15 +13,14 @@ from sklearn.linear_model import Ridge
 from target_helpers import made_model, rows_with_numbers, write_targets
 
 import distls
+from distls import evaluate, fit, predict
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import result_lines, run_lines
-from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.status import Status
@@ -30,7 +29,6 @@ from distls.storage.model.model import load_model, save_model
 from distls.testing.solvers import opened
 from distls.training.callbacks import describe_round
 from distls.training.configuration import FitRequest
-from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from distls.evaluation.evaluate import evaluate
-from distls.ingestion.ingest import ingest
-from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import open_dataset
-from distls.training.fitting import fit
+from distls import evaluate, fit, ingest, load_model, open_dataset
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")

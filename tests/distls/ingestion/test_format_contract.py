@@ -19,9 +19,8 @@ from ingest_helpers import (
 from paper_files import write_alpha, write_cifar, write_directory, write_rcv1
 from table_helpers import HEADER, OPTIONS, csv_text, expected, make_rows, write_rows
 
+from distls import ingest, open_dataset
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
 from distls.testing.formats import Dying, Killed, Reversed, read_all
 
 SPLIT = {"partition_size": 4000, "split": ["test=0.25"], "seed": 3}

@@ -9,10 +9,9 @@ from helpers import raised
 from ingest_helpers import make_text, small_ranges  # noqa: F401
 
 import distls
+from distls import ingest, open_dataset
 from distls.ingestion.formats.format_registry import format_names, option_defaults, option_infos
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format_options import FormatOptions, column_list
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import IncompleteError, ParameterError
 from distls.storage.filesystem.checksums import write_sealed
 from distls.testing.formats import Dying, Killed

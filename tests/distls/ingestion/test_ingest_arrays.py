@@ -10,8 +10,7 @@ import scipy.sparse
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 from distls.testing.formats import read_all
 

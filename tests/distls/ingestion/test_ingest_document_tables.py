@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from ingest_helpers import csv_documents, make_documents, write_json, write_plain
 
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.mixed_columns import date_parts, date_style, utc_offsets

@@ -15,12 +15,10 @@ from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, 
 import distls
 import distls.ingestion.request.source_plan
 import distls.ingestion.survey
-from distls.ingestion.formats.csv import CsvOptions
+from distls import CsvOptions, ingest, open_dataset
 from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.tables import choose_columns
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.options import IngestOptions
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_NUMBER

@@ -6,8 +6,7 @@ from helpers import raised
 from ingest_helpers import make_vw, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.vw import name_hash

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.table_columns import Feature

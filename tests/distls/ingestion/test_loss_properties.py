@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from table_property_helpers import csv_of, json_of
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import DistlsError
+from distls import DistlsError, ingest, open_dataset
 from distls.testing.formats import read_all
 
 pytest.importorskip("pyarrow")

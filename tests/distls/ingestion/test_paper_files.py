@@ -5,8 +5,7 @@ import pytest
 from paper_files import FIRST_ID, TOPICS, rcv1_rows, write_alpha, write_cifar, write_directory, write_rcv1
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 

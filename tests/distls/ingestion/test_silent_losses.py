@@ -7,10 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distls.estimators.stochastic import StochasticClassifier
-from distls.ingestion.ingest import ingest
+from distls import StochasticClassifier, ingest, open_dataset
 from distls.ingestion.request import source_plan
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.mixed_columns import date_parts, members

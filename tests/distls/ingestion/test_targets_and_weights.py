@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 import distls
+from distls import ingest, open_dataset
 from distls.cli.evaluation_text import evaluation_lines
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request import source_plan
 from distls.interchange.linear_form import output_names
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 

@@ -5,11 +5,9 @@ import pytest
 from browser_helpers import browser
 from helpers import wait_until
 
-from distls import ingest
-from distls.reporting.comparison import compare
+from distls import compare, fit, ingest
 from distls.reporting.comparison_page import render_comparison
 from distls.reporting.run_report import report as report_of
-from distls.training.fitting import fit
 
 EVIL, EVIL_COLUMN = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"
 

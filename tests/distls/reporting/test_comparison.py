@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from helpers import distls, labelled_rows, printed, write_dataset
 
-from distls import load_model
-from distls.reporting.comparison import compare
+from distls import compare, fit, load_model
 from distls.reporting.comparison_page import render_comparison
 from distls.reporting.comparison_text import comparison_lines
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, printed, write_dataset
 
-from distls import evaluate, ingest
+from distls import evaluate, fit, ingest
 from distls.reporting.progress_plots import progress_plots
 from distls.reporting.run_report import fit_command, read_run
 from distls.reporting.run_report import report as report_of
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
-from distls.training.fitting import fit
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
 

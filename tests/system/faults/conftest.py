@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.training.fitting import fit
+from distls import add_columns, fit
 
 
 class Job(NamedTuple):

@@ -10,11 +10,9 @@ import pytest
 from fault_helpers import digest_of, left_behind, options_of, rounds_of
 from helpers import SECONDS, labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, open_dataset
 from distls.execution.dask.local_cluster import start_local
-from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit
 
 LANES = ("mcid", {"loss": "hinge", "alpha": 1e-4})
 STATISTICS = ("gls", {"link": "softmax", "alpha": 1e-4})

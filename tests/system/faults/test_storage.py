@@ -11,14 +11,11 @@ from contract import Rounds
 from fault_helpers import chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, raised, write_dataset
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, generate, open_dataset, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
-from distls.synthetic.generation import generate
 from distls.testing.solvers import opened
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.rounds.block_stream import clear_cache
 

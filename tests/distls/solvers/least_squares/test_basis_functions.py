@@ -5,8 +5,7 @@ import pytest
 from contract import SolverContract
 from helpers import write_dataset
 
-from distls import fit
-from distls.serving.fitted_model import load_model
+from distls import fit, load_model
 from distls.storage.errors import FormatError, ParameterError
 from distls.workers.losses.links import Cauchit, Probit
 from distls.workers.prediction import basis_functions

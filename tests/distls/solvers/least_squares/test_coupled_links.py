@@ -5,10 +5,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 from scipy.special import logsumexp
 
-from distls import ingest
-from distls.evaluation.evaluate import evaluate
-from distls.serving.fitted_model import load_model
-from distls.training.fitting import fit
+from distls import evaluate, fit, ingest, load_model
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import CoupledLink
 

@@ -9,16 +9,14 @@ from contract import SolverContract
 from helpers import labelled_rows, raised, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from distls import History, evaluate, fit, resume
 from distls.cli.report import result_lines, run_lines
-from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.least_squares import gls_passes, metric
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
-from distls.training.callbacks import History
-from distls.training.fitting import fit, resume
 from reference import least_squares as oracle
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from helpers import write_dataset
 
-from distls import ingest
-from distls.training.fitting import fit
+from distls import fit, ingest
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Link
 

@@ -10,14 +10,12 @@ from contract import SolverContract, StoredContract, visits
 from helpers import labelled_rows, raised, write_dataset
 from target_helpers import write_targets
 
-from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import evaluate
+from distls import add_columns, evaluate, fit, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
-from distls.training.fitting import fit, resume
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
 from distls.workers.stochastic.sgd import AdagradUpdate, sgd_steps

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls import ingest
-from distls.training.fitting import fit
+from distls import fit, ingest
 from distls.workers.losses.crammer_singer import CrammerSinger, Perceptron
 from distls.workers.losses.softmax import Softmax
 
