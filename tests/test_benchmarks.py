@@ -622,9 +622,7 @@ def test_chaos_elsewhere(place):
         tried.remove()
         if obstacle:
             pytest.skip(obstacle)
-    report = chaos.main(
-        ["--place", place, "--seed", "1", "--rounds", "1", "--minutes", "60"],
-    )
+    report = chaos.main(["--place", place, "--seed", "1", "--rounds", "1", "--minutes", "60"])
     assert [each["trouble"] for each in report["rounds"]] == [[]], report
     assert report["rounds"][0]["faults"]
 

@@ -13,12 +13,7 @@ import distls.ingestion.run
 import distls.workers.ingestion.stage_task
 from distls import ingest, open_dataset
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import (
-    BadInputError,
-    FormatError,
-    IncompleteError,
-    StorageError,
-)
+from distls.storage.errors import BadInputError, FormatError, IncompleteError, StorageError
 from distls.testing.formats import Dying, Killed
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

@@ -313,11 +313,7 @@ def test_the_command_line_takes_every_option(tmp_path):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases(
-    "a,b\\\\n1,2\\\\n-options0",
-    "a,b\\\\n1,2\\\\n,1\\\\n",
-    "a,b\\\\n1,2\\\\n-2",
-)
+@pytest.mark.fast_cases("a,b\\\\n1,2\\\\n-options0", "a,b\\\\n1,2\\\\n,1\\\\n", "a,b\\\\n1,2\\\\n-2")
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

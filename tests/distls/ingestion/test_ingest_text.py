@@ -11,9 +11,7 @@ from sklearn.preprocessing import normalize
 
 import distls.ingestion.request.source_plan
 from distls import ingest, open_dataset
-from distls.storage.errors import (
-    MismatchError,
-)
+from distls.storage.errors import MismatchError
 from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

@@ -160,8 +160,7 @@ def parts(root, values=3.0):
 
 @pytest.mark.fast_cases("True-with_counts", "False-with_counts", "False-write_json")
 @pytest.mark.parametrize(
-    ("step", "times"),
-    [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
+    ("step", "times"), [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)]
 )
 @pytest.mark.parametrize("staged", [True, False])
 def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, step, times, staged):

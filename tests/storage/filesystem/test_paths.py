@@ -10,10 +10,7 @@ from helpers import raised
 from store_helpers import BUCKET, object_store
 
 from distls.storage.errors import ParameterError, StorageError
-from distls.storage.filesystem.atomic import (
-    subfolders,
-    write_bytes,
-)
+from distls.storage.filesystem.atomic import subfolders, write_bytes
 from distls.storage.filesystem.object_store import client
 from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.filesystem.safe_read import read_array_file

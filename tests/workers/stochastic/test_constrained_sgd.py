@@ -284,14 +284,7 @@ def test_no_hyperplane_where_the_mean_is_zero():
     fixed = ConstrainedSettings(PROJECT, 0.5, schedule=CONSTANT, fit_intercept=False, running=False)
     model = MeanModel(np.zeros((2, 1)), np.zeros(1), np.zeros(2), np.array([0.7]))
     plain = constrained.csgd(
-        x,
-        y,
-        lambda t: 0.5,
-        w0=model.w,
-        b0=model.b,
-        s=np.ones(3),
-        fit_intercept=False,
-        project=False,
+        x, y, lambda t: 0.5, w0=model.w, b0=model.b, s=np.ones(3), fit_intercept=False, project=False
     )
     found = weights_from_mean_lane(run(x, y, NO_WEIGHT, np.arange(3), fixed, model), fixed)
     close(found.w, plain.w, 1e-12)

@@ -356,10 +356,7 @@ def test_masks_are_those_of_all_models(tmp_path):
 
 def test_images_without_anything_on_them_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.ones((60, 192), np.float32))
-    with pytest.raises(
-        ParameterError,
-        match="no filter activates on the sampled images: are",
-    ):
+    with pytest.raises(ParameterError, match="no filter activates on the sampled images: are"):
         generators.design_for(IMAGE, reader, EXECUTOR, 0)
 
 

@@ -240,13 +240,7 @@ def test_a_link_from_outside_is_trained_stored_by_its_name_and_asked_for(tmp_pat
 # -- stagewise regression with other links inside --------------------------------------------------------
 
 
-STEPS = {
-    "inner_rounds": 4,
-    "block_size": 4,
-    "dtype": "float64",
-    "alpha": 1e-3,
-    "order": "rareness",
-}
+STEPS = {"inner_rounds": 4, "block_size": 4, "dtype": "float64", "alpha": 1e-3, "order": "rareness"}
 POISSON = {**STEPS, "inner": "poisson", "inner_rounds": 60}
 
 

@@ -123,13 +123,7 @@ def test_every_stage_is_the_papers(tmp_path, inner, kind, intercept):
     s = _weights_of(330).astype(float)
     columns = _random_columns(40, 12, 6, seed=3)
     features = [x[:, c] for c in columns]
-    params = {
-        "inner": inner,
-        "block_size": 12,
-        "stages": 6,
-        "alpha": 1e-3,
-        "dtype": "float64",
-    }
+    params = {"inner": inner, "block_size": 12, "stages": 6, "alpha": 1e-3, "dtype": "float64"}
     if kind == "fourier":
         params |= FOURIER
         features = [oracle.fourier(x, 3, t, 12, 2.0) for t in range(6)]
