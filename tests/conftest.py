@@ -211,19 +211,10 @@ def _write(
         write_partition(root, i, p, n_features, len(classes), codecs) for i, p in enumerate(partitions)
     ]
     meta = DatasetMeta(
-        n_rows=0,
-        n_features=n_features,
-        nnz=0,
-        layout="dense" if layout == "dense" else "csr",
-        dtype=dtype,
-        target=target,
-        classes=classes,
-        n_targets=2 if target == "continuous" else 0,
-        weighted=weighted,
-        shuffle_seed=seed,
-        source={"format": "made", "files": ["größe.svm"]},
-        codecs=codecs,
-    )
+        n_rows=0, n_features=n_features, nnz=0, layout="dense" if layout == "dense" else "csr", dtype=dtype,
+        target=target, classes=classes, n_targets=2 if target == "continuous" else 0, weighted=weighted,
+        shuffle_seed=seed, source={"format": "made", "files": ["größe.svm"]}, codecs=codecs,
+    )  # fmt: skip
     return Written(publish(root, meta, records, features or {}), partitions)
 
 

@@ -106,14 +106,10 @@ class Example:
         with (self.folder / f"process-{len(self._started)}.log").open("wb") as log:
             self._started.append(
                 subprocess.Popen(
-                    words,
-                    env=self._given(environment or {}),
-                    cwd=self.folder,
-                    stdout=log,
-                    stderr=log,
+                    words, env=self._given(environment or {}), cwd=self.folder, stdout=log, stderr=log,
                     start_new_session=True,
                 )
-            )
+            )  # fmt: skip
 
     @contextlib.contextmanager
     def client(self, workers: int, security: Security | None = None) -> Iterator[Client]:
@@ -128,13 +124,9 @@ class Example:
     ) -> subprocess.CompletedProcess[str]:
         """Run a job to its end."""
         return subprocess.run(
-            [self.here(word) for word in command],
-            env=self._given(environment or {}),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+            [self.here(word) for word in command], env=self._given(environment or {}), cwd=self.folder,
+            capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End all processes, and what they have started."""

@@ -85,13 +85,8 @@ def labelled_rows(
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n_rows).astype(np.int32)
     x = sp.random(
-        n_rows,
-        n_features,
-        density=min(1.0, 12 / n_features),
-        format="lil",
-        random_state=rng,
-        dtype=np.float32,
-    )
+        n_rows, n_features, density=min(1.0, 12 / n_features), format="lil", random_state=rng, dtype=np.float32,
+    )  # fmt: skip
     own = (
         y * (n_features // n_classes) + rng.integers(0, max(n_features // n_classes // 2, 1), n_rows)
     ) % n_features
@@ -144,15 +139,10 @@ def write_dataset(
         )
         records.append(write_partition(path, index, part, n_features, k, {}))
     meta = DatasetMeta(
-        n_rows=n_rows,
-        n_features=n_features,
-        nnz=0,
-        layout="csr" if sp.issparse(x) else "dense",
-        dtype="float32" if x.dtype == np.float32 else "float64",
-        target="none" if y is None else "class",
-        classes=classes or list(range(k)),
-        weighted=sample_weight is not None,
-    )
+        n_rows=n_rows, n_features=n_features, nnz=0, layout="csr" if sp.issparse(x) else "dense",
+        dtype="float32" if x.dtype == np.float32 else "float64", target="none" if y is None else "class",
+        classes=classes or list(range(k)), weighted=sample_weight is not None,
+    )  # fmt: skip
     made = publish(path, meta, records, {})
     if not shard_size:
         return made

@@ -99,11 +99,7 @@ def test_a_package_of_its_own_passes_the_suites(tmp_path, suites, tests):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", suites],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-4000:]
     assert int(re.search(r"(\d+) passed", ran.stdout)[1]) >= tests

@@ -44,13 +44,9 @@ class Command:
 
     def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "distls", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+            [sys.executable, "-m", "distls", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, **(environment or {})}, start_new_session=True,
+        )  # fmt: skip
 
     def workers(self) -> list[psutil.Process]:
         """Return the worker processes that have been started so far."""

@@ -97,13 +97,9 @@ class Stalled:
             f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=self.environment,
-        )
+            [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, env=self.environment,
+        )  # fmt: skip
 
     def hold(self):
         self._hold.touch()

@@ -372,13 +372,8 @@ MODEL = "run/model"
 
 def recipe(**changes):
     features = {
-        "kind": "fourier",
-        "size": 10,
-        "seed": 0,
-        "bandwidth": 1.0,
-        "degree": 2,
-        "n_features": FEATURES,
-    }
+        "kind": "fourier", "size": 10, "seed": 0, "bandwidth": 1.0, "degree": 2, "n_features": FEATURES,
+    }  # fmt: skip
     features |= {"expand": 0, "first_stage": 0, "n_stages": 3} | changes
     return {"n_features": FEATURES, "features": features}
 
@@ -738,13 +733,8 @@ def zarr_v2(path, name, codecs, payload, shape=(4,), dtype="|O"):
     array = path / name
     array.mkdir(parents=True)
     described = {
-        "zarr_format": 2,
-        "shape": shape,
-        "chunks": shape,
-        "dtype": dtype,
-        "fill_value": "",
-        "order": "C",
-    }
+        "zarr_format": 2, "shape": shape, "chunks": shape, "dtype": dtype, "fill_value": "", "order": "C",
+    }  # fmt: skip
     (array / ".zarray").write_text(json.dumps(described | codecs))
     (array / ".".join("0" * len(shape))).write_bytes(payload)
 

@@ -137,16 +137,8 @@ def test_descent_over_shards_stays_below_the_plan(large, tmp_path):
 def test_descent_by_rows_stays_below_the_plan(large, tmp_path):
     """Of the same rows as those of `test_peaks...`, without column shards; of scores nothing is kept."""
     asked = [
-        "-p",
-        "algorithm=row-blocks",
-        "-p",
-        "alpha=1e-2",
-        "-p",
-        "active_mib=8",
-        "--passes",
-        "5",
-        *OPTIONS[4:],
-    ]
+        "-p", "algorithm=row-blocks", "-p", "alpha=1e-2", "-p", "active_mib=8", "--passes", "5", *OPTIONS[4:],
+    ]  # fmt: skip
     plan = json.loads(Watched("plan", "bcd", large, *asked, "--json", "--no-probe").out)
     assert "rows" not in plan["worker_parts"]
     fitted = Watched("fit", "bcd", large, tmp_path / "run", *asked, "--quiet")

@@ -65,26 +65,16 @@ class Tour(NamedTuple):
 def tour(root, text, executor, methods):
     """Ingest, train, score and predict; column shards are made where a method reads them."""
     report = ingest(
-        [str(text)],
-        f"{root}/d",
-        split={"held": 0.2},
-        partition_size=PARTITION,
-        columns="bcd" in methods,
+        [str(text)], f"{root}/d", split={"held": 0.2}, partition_size=PARTITION, columns="bcd" in methods,
         executor=executor,
-    )
+    )  # fmt: skip
     data = open_dataset(report.paths[0])
     held = open_dataset(f"{root}/d-held")
     weights = []
     for name, asked in methods.items():
         done = fit(
-            name,
-            f"{root}/d",
-            f"{root}/{name}",
-            eval_data=held,
-            executor=executor,
-            checkpoint_seconds=0,
-            **asked,
-        )
+            name, f"{root}/d", f"{root}/{name}", eval_data=held, executor=executor, checkpoint_seconds=0, **asked,
+        )  # fmt: skip
         weights.append(load_model(f"{root}/{name}").sha256)
         assert done.model.sha256 == weights[-1]
     predict(f"{root}/mcid", held, f"{root}/p.csv", executor=executor)
@@ -216,14 +206,8 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(faults, data, undisturbed
 
     with pytest.raises(DistlsError) as ended:
         fit(
-            "mcid",
-            data,
-            run,
-            params={"alpha": 1e-4},
-            passes=PASSES,
-            callbacks=[Breaks()],
-            checkpoint_seconds=0,
-        )
+            "mcid", data, run, params={"alpha": 1e-4}, passes=PASSES, callbacks=[Breaks()], checkpoint_seconds=0,
+        )  # fmt: skip
     line = str(ended.value)
     assert line.startswith(f"{run}/")
     assert line.endswith(

@@ -61,14 +61,9 @@ def test_no_file_is_wider_than_the_mask(mask):
         temporary.mkdir()
         temporary.chmod(0o1777)
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, folder],
-            env={**os.environ, "TMPDIR": str(temporary)},
-            umask=mask,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+            [sys.executable, "-c", PROGRAM, folder], env={**os.environ, "TMPDIR": str(temporary)}, umask=mask,
+            capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
     modes = {Path(name): mode for name, mode in json.loads(done.stdout).items()}
     kept = {name: mode for name, mode in modes.items() if name.parts[0] != "tmp"}

@@ -93,12 +93,8 @@ class Slurm:
 
     def _munge_files(self):
         names = {
-            "socket": "socket",
-            "key-file": "key",
-            "pid-file": "pid",
-            "log-file": "log",
-            "seed-file": "seed",
-        }
+            "socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed",
+        }  # fmt: skip
         return [f"--{option}={self.folder}/munge.{name}" for option, name in names.items()]
 
     def _daemon(self, *command):

@@ -259,13 +259,9 @@ def test_columns_are_added_once_and_described(place, tmp_path):
     assert distls("columns", path) == (0, line + ", there already\n", "")
     assert distls("columns", path, "--shard-size", "16MiB").out == line + ", there already\n"
     assert _fields(distls("info", path, "--json").out)["columns"] == {
-        "shards": 8,
-        "shard_size": 16 * 2**20,
-        "stored_bytes": shards.stored_bytes.sum(),
-        "decoded_bytes": shards.decoded_bytes.sum(),
-        "codec": "none",
-        "digest": shards.digest,
-    }
+        "shards": 8, "shard_size": 16 * 2**20, "stored_bytes": shards.stored_bytes.sum(),
+        "decoded_bytes": shards.decoded_bytes.sum(), "codec": "none", "digest": shards.digest,
+    }  # fmt: skip
     assert distls("columns", path, "--shard-size", "2KiB", "--quiet", *SERIAL).err == ""
     replaced = open_dataset(path).columns
     assert (replaced.shard_size, len(replaced) > 8) == (2048, True)

@@ -349,15 +349,8 @@ def test_long_names_are_numbered():
     names = ["a long name of a class", "b"]
     pairs = np.array([[0, 0, 12], [0, 1, 1], [1, 1, 3]], dtype=np.int64)
     details = ClassDetails(
-        False,
-        np.array([13.0, 3.0]),
-        np.array([12.0, 3.0]),
-        np.array([12.0, 4.0]),
-        {1: 0.9375},
-        0.0,
-        None,
-        None,
-    )
+        False, np.array([13.0, 3.0]), np.array([12.0, 3.0]), np.array([12.0, 4.0]), {1: 0.9375}, 0.0, None, None,
+    )  # fmt: skip
     lines = evaluation_lines(Evaluation(16, 0.0625, None, 0, names, names, pairs, details))
     assert lines[-3:] == [
         "                 predicted  1  2",

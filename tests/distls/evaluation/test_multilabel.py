@@ -396,17 +396,8 @@ def test_from_text_to_predictions(tmp_path):
             print(",".join(str(5 * c) for c in np.flatnonzero(labels)), values, file=file)
     printed("ingest", text, tmp_path / "d", "--multilabel", "--dtype", "float64", "--quiet", *serial)
     printed(
-        "fit",
-        "gls",
-        tmp_path / "d",
-        tmp_path / "run",
-        "-p",
-        "link=identity",
-        "-p",
-        "alpha=0.01",
-        "--quiet",
-        *serial,
-    )
+        "fit", "gls", tmp_path / "d", tmp_path / "run", "-p", "link=identity", "-p", "alpha=0.01", "--quiet", *serial,
+    )  # fmt: skip
     predicted = Ridge(alpha=0.01 * 150).fit(x, y).predict(x) > 0.5
     expected = 1 - metrics.accuracy_score(y, predicted)
     assert printed("evaluate", tmp_path / "run", tmp_path / "d", *serial).startswith(

@@ -344,17 +344,8 @@ def test_from_text_to_predictions(tmp_path, kind):
     column = ("--label-column", "price") if kind == "csv" else ()
     printed("ingest", text, tmp_path / "d", "--quiet", "--dtype", "float64", *serial, *column)
     printed(
-        "fit",
-        "gls",
-        tmp_path / "d",
-        tmp_path / "run",
-        "-p",
-        "link=identity",
-        "-p",
-        "alpha=0.01",
-        "--quiet",
-        *serial,
-    )
+        "fit", "gls", tmp_path / "d", tmp_path / "run", "-p", "link=identity", "-p", "alpha=0.01", "--quiet", *serial,
+    )  # fmt: skip
     ridge = Ridge(alpha=0.01 * 150).fit(x, y)
     expected = metrics.mean_squared_error(y, ridge.predict(x))
     for data in (tmp_path / "d", text):

@@ -125,12 +125,8 @@ def ordered(root):
 def marked(root):
     write_directory(root, 160)  # of each class a number that four divides
     options = {
-        "label_level": 2,
-        "drop": "unknown",
-        "id_column": "about",
-        "n_features": 64,
-        "partition_size": 800,
-    }
+        "label_level": 2, "drop": "unknown", "id_column": "about", "n_features": 64, "partition_size": 800,
+    }  # fmt: skip
     return [root / "content.rdf.u8.gz"], {**SPLIT, **options}
 
 

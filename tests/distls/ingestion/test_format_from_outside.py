@@ -84,16 +84,12 @@ class NumbersFormat(Format[NumbersOptions]):
         unit = description_of(like).get("unit", 1.0) if read.unit is None else read.unit
         width = len(json.loads(start_of(files[0]).split(b"\n")[0])) - 1
         return SourcePlan(
-            self.name,
-            NUMBERS_READER,
-            tuple(files),
+            self.name, NUMBERS_READER, tuple(files),
             tuple(TextItem(n, file, 0, file.size) for n, file in enumerate(files)),
-            tuple(file.size for file in files),
-            NumbersReadOptions(unit=unit, width=width, **shared_options(options)),
-            (ArrayHeader(-1, width, sparse=False),),
-            estimate=float(sum(file.size for file in files)),
+            tuple(file.size for file in files), NumbersReadOptions(unit=unit, width=width, **shared_options(options)),
+            (ArrayHeader(-1, width, sparse=False),), estimate=float(sum(file.size for file in files)),
             description={"unit": unit},
-        )
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

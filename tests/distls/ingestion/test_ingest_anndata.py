@@ -37,15 +37,10 @@ def make(n_rows=120, n_features=30, sparse=True, seed=0):
     codes = random.integers(0, len(TYPES), n_rows)
     words = [TYPES[code] for code in codes]
     columns = {
-        "kind": pandas.Categorical(words),
-        "word": np.array(words, dtype=object),
-        "number": codes.astype(np.int64),
-        "integer": pandas.array(codes, dtype="Int64"),
-        "flag": codes > 1,
-        "fraction": codes + 0.5,
-        "grade": pandas.Categorical(codes),
-        "weight": np.linspace(0, 2, n_rows),
-    }
+        "kind": pandas.Categorical(words), "word": np.array(words, dtype=object), "number": codes.astype(np.int64),
+        "integer": pandas.array(codes, dtype="Int64"), "flag": codes > 1, "fraction": codes + 0.5,
+        "grade": pandas.Categorical(codes), "weight": np.linspace(0, 2, n_rows),
+    }  # fmt: skip
     names = [f"r{k}" for k in range(n_rows)]
     return anndata.AnnData(
         x if sparse else x.toarray(),

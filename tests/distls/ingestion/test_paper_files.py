@@ -84,15 +84,10 @@ def test_tokens_are_words_like_those_of_lines(tmp_path):
 def test_pages_of_the_directory_have_the_labels_of_a_level(tmp_path, level, classes, label_map):
     write_directory(tmp_path)
     report = ingest(
-        tmp_path / "content.rdf.u8.gz",
-        tmp_path / "d",
-        label_level=level,
-        label_map=label_map and tmp_path / label_map,
-        drop="unknown",
-        id_column="about",
-        n_features=1024,
+        tmp_path / "content.rdf.u8.gz", tmp_path / "d", label_level=level,
+        label_map=label_map and tmp_path / label_map, drop="unknown", id_column="about", n_features=1024,
         shuffle=False,
-    )
+    )  # fmt: skip
     data = open_dataset(tmp_path / "d")
     assert data.meta.classes == classes
     assert report.dropped == {"unknown": 0 if level == 1 else 50}

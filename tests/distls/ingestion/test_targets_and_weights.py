@@ -25,13 +25,9 @@ def make_frame(n_rows=60):
     words = np.array(["u", "v"])[rng.integers(0, 2, n_rows)]
     return pd.DataFrame(
         {
-            "a": x[:, 0],
-            TARGETS[0]: 2 * x[:, 0] + x[:, 1],
-            "b": x[:, 1],
-            "w": words,
-            TARGETS[1]: x[:, 0] - x[:, 1],
+            "a": x[:, 0], TARGETS[0]: 2 * x[:, 0] + x[:, 1], "b": x[:, 1], "w": words, TARGETS[1]: x[:, 0] - x[:, 1],
         }
-    )
+    )  # fmt: skip
 
 
 def sources(frame, folder):

@@ -68,15 +68,8 @@ def report(tmp_path_factory, tab):
     params = {"loss": "log", "lanes": 2, "alpha": [1e-4, 1e-2, 1.0]}
     held = root / "train-held"
     fit(
-        "sgd",
-        root / "train",
-        root / "run",
-        params=params,
-        passes=4,
-        eval_data=held,
-        select=held,
-        eval_every=1,
-    )
+        "sgd", root / "train", root / "run", params=params, passes=4, eval_data=held, select=held, eval_every=1,
+    )  # fmt: skip
     report_of(root / "run", html=root / "run.html", own_data=True)
     return root / "run.html"
 

@@ -85,12 +85,8 @@ def test_a_result_without_a_model():
 def run(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(200, 30, 3))
     config = RunConfig(
-        method="sgd",
-        dataset=str(data.path),
-        dataset_fingerprint=data.fingerprint,
-        seed=0,
-        grid=[{"alpha": 0.0}],
-    )
+        method="sgd", dataset=str(data.path), dataset_fingerprint=data.fingerprint, seed=0, grid=[{"alpha": 0.0}],
+    )  # fmt: skip
     return Run.create(tmp_path / "run", config)
 
 
@@ -125,13 +121,8 @@ def test_the_page_follows_the_run(live, run, tmp_path):
     _, page = _asked(live)
     assert '<meta http-equiv="refresh" content="5">' in page
     fit(
-        "sgd",
-        tmp_path / "train",
-        tmp_path / "done",
-        params={"loss": "log"},
-        passes=1,
-        eval_data=tmp_path / "train",
-    )
+        "sgd", tmp_path / "train", tmp_path / "done", params={"loss": "log"}, passes=1, eval_data=tmp_path / "train",
+    )  # fmt: skip
     for event in Run.open(tmp_path / "done").events():
         run.append_event(event)
     assert "<h2>Progress</h2>" in _asked(live)[1]

@@ -57,12 +57,8 @@ def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, los
     x, y, s = rows
     fold = folds_of(len(y))
     params = {
-        "alpha": 0.1,
-        "dtype": "float64",
-        "fit_intercept": True,
-        "loss": loss,
-        "class_weight": "balanced",
-    }
+        "alpha": 0.1, "dtype": "float64", "fit_intercept": True, "loss": loss, "class_weight": "balanced",
+    }  # fmt: skip
     rtol = 1e-4 if loss == "hinge" else 1e-9
     for number, view in enumerate(fold_views(data, SerialExecutor(), FOLDS)):
         kept = fold != number

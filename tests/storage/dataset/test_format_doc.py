@@ -92,16 +92,12 @@ def read_dataset(root):
         partitions.append(
             {
                 name: chunk(
-                    root / "rows" / f"{index:08d}" / name,
-                    shape,
-                    dtype,
-                    meta["codecs"].get(name, "none"),
-                    sizes[name],
-                    entry[f"{name}/crc32c"],
+                    root / "rows" / f"{index:08d}" / name, shape, dtype, meta["codecs"].get(name, "none"),
+                    sizes[name], entry[f"{name}/crc32c"],
                 )
                 for name, (dtype, shape) in wanted.items()
             }
-        )
+        )  # fmt: skip
     return meta, partitions
 
 

@@ -178,19 +178,8 @@ def test_rows_without_features_have_best_duals_too(name, dtype):
     for _ in range(3):
         settings = AscentSettings(10.0, 0.0, 0.0, LOSSES[name])
         ascend_rows(
-            x,
-            y,
-            np.empty(0),
-            np.arange(n),
-            w,
-            w[:0].copy(),
-            none,
-            duals,
-            none.copy(),
-            none.copy(),
-            totals,
-            settings,
-        )
+            x, y, np.empty(0), np.arange(n), w, w[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings,
+        )  # fmt: skip
     values = LOSSES[name].conjugate(feasible(LOSSES[name].dual_domain, duals, y), y)
     np.testing.assert_allclose(totals[2] - totals[1], values.sum(), rtol=1e-5)
     # at a minimiser of the conjugate

@@ -83,14 +83,8 @@ def check_against_oracle(
     s = s if weighted else np.ones(n)
     m = 0.7 if schedule == "power" else 100.0
     settings = ConstrainedSettings(
-        mode,
-        eta0,
-        running=running,
-        schedule=SCHEDULES[schedule],
-        m=m,
-        alpha=alpha,
-        fit_intercept=fit_intercept,
-    )
+        mode, eta0, running=running, schedule=SCHEDULES[schedule], m=m, alpha=alpha, fit_intercept=fit_intercept,
+    )  # fmt: skip
     model = start(x.shape[1], k, warm=weighted and not running, running=running)
     lane = new_mean_lane(model, settings, dtype)
     order = np.random.default_rng(3).permutation(n)

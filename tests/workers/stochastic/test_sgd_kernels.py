@@ -64,17 +64,8 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
     for order in orders:
         lane.run(as_rows(x, layout, dtype), y, order, s if weighted else NO_WEIGHT)
     expected = mcid.train(
-        x,
-        y,
-        name,
-        alpha,
-        batches,
-        w0=w0,
-        t0=t0,
-        s=s if weighted else None,
-        fit_intercept=intercept,
-        tail_from=m,
-    )
+        x, y, name, alpha, batches, w0=w0, t0=t0, s=s if weighted else None, fit_intercept=intercept, tail_from=m,
+    )  # fmt: skip
 
     def close(a, b):
         rtol = tolerance or 1e-10

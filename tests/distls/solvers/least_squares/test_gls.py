@@ -37,15 +37,9 @@ class TestSoftmaxAccelerated(_Deterministic):
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
     params = {
-        "link": "logit",
-        "accelerate": "none",
-        "lipschitz": "sharp",
-        "class_weight": "balanced",
-        "lanes": 3,
-        "dtype": "float32",
-        "alpha": 1e-3,
-        "fit_intercept": False,
-    }
+        "link": "logit", "accelerate": "none", "lipschitz": "sharp", "class_weight": "balanced", "lanes": 3,
+        "dtype": "float32", "alpha": 1e-3, "fit_intercept": False,
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -148,12 +142,8 @@ def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha
     history = History()
     for passes in (1, 3, 6):
         model = fit(
-            "gls",
-            dataset,
-            params={**params, "fit_intercept": fit_intercept},
-            passes=passes,
-            callbacks=[history],
-        ).model
+            "gls", dataset, params={**params, "fit_intercept": fit_intercept}, passes=passes, callbacks=[history],
+        ).model  # fmt: skip
         wanted = iterates[passes]
         np.testing.assert_allclose(model.weights, wanted[:6], rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(
@@ -298,13 +288,8 @@ def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path):
     dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 3))
     kept = History()
     result = fit(
-        "gls",
-        dataset,
-        params={"alpha": 1e-3, "fit_intercept": False},
-        rtol=1e-3,
-        passes=300,
-        callbacks=[kept],
-    )
+        "gls", dataset, params={"alpha": 1e-3, "fit_intercept": False}, rtol=1e-3, passes=300, callbacks=[kept],
+    )  # fmt: skip
     assert result.status == "CONVERGED"
     evaluated = [record for record in kept.records if "objective" in record]
     assert 1 <= len(evaluated) < len(kept.records) / 2

@@ -218,16 +218,9 @@ def test_every_stage_is_the_oracles(data, accelerate):
     dataset, x, y = data
     order = np.argsort(-(x != 0).sum(axis=0), kind="stable")
     stages = staged.logistic(
-        [x[:, np.sort(order[:5])], x[:, np.sort(order[5:])]],
-        y,
-        1e-3,
-        s=np.ones(len(x)),
-        intercept=True,
-        rounds=4,
-        accelerate=accelerate == "nesterov",
-        lipschitz=0.25,
-        mean=staged.logits,
-    )
+        [x[:, np.sort(order[:5])], x[:, np.sort(order[5:])]], y, 1e-3, s=np.ones(len(x)), intercept=True, rounds=4,
+        accelerate=accelerate == "nesterov", lipschitz=0.25, mean=staged.logits,
+    )  # fmt: skip
     result = fit("stagewise", dataset, params={**LOGIT, "accelerate": accelerate})
     scores = x @ result.model.weights + result.model.intercept
     np.testing.assert_allclose(scores, stages[-1].after, rtol=1e-9, atol=1e-11)
@@ -239,12 +232,8 @@ def test_every_stage_is_the_oracles(data, accelerate):
 def test_one_block_ends_at_the_optimum(data):
     """Its certificate is that of its weights, which here minimise the objective."""
     params = {
-        **LOGIT,
-        "block_size": 10,
-        "inner_rounds": 120,
-        "accelerate": "nesterov",
-        "fit_intercept": False,
-    }
+        **LOGIT, "block_size": 10, "inner_rounds": 120, "accelerate": "nesterov", "fit_intercept": False,
+    }  # fmt: skip
     record = fit("stagewise", data[0], params={**params, "alpha": 0.1}).record
     assert 0.0 <= record["certificate"]["value"] < 1e-9
 

@@ -42,14 +42,9 @@ class TestCalibratedModels(DenseContract):
 
     method = "stagewise"
     params = {
-        **FOURIER,
-        "inner": "calibrated",
-        "block_size": 16,
-        "stages": 3,
-        "models": 2,
-        "lanes": 3,
+        **FOURIER, "inner": "calibrated", "block_size": 16, "stages": 3, "models": 2, "lanes": 3,
         "class_weight": "balanced",
-    }
+    }  # fmt: skip
     passes = None
 
 
@@ -59,16 +54,9 @@ class TestMasksAndPolynomials(DenseContract):
 
     method = "stagewise"
     params = {
-        "features": "random-masks",
-        "image": "5x4x3",
-        "mask_side": 2,
-        "pool": 1,
-        "expand": 6,
-        "inner": "calibrated",
-        "block_size": 14,
-        "stages": 2,
-        "models": 2,
-    }
+        "features": "random-masks", "image": "5x4x3", "mask_side": 2, "pool": 1, "expand": 6, "inner": "calibrated",
+        "block_size": 14, "stages": 2, "models": 2,
+    }  # fmt: skip
     passes = None
 
 
@@ -76,13 +64,9 @@ class TestMasksAndPolynomials(DenseContract):
 class TestLogistic(DenseContract):
     method = "stagewise"
     params = {
-        "inner": "logistic",
-        "block_size": 20,
-        "inner_rounds": 2,
-        "accelerate": "nesterov",
-        "dtype": "float64",
+        "inner": "logistic", "block_size": 20, "inner_rounds": 2, "accelerate": "nesterov", "dtype": "float64",
         "fit_intercept": False,
-    }
+    }  # fmt: skip
     passes = None
 
 

@@ -44,13 +44,8 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(small, penalty):
     dataset, x, y = small
     order = np.concatenate(visits(dataset, 2))
     params = {
-        "lanes": 1,
-        "dtype": "float64",
-        "alpha": 1e-2,
-        "eta0": 0.4,
-        "penalty": penalty,
-        "fit_intercept": False,
-    }
+        "lanes": 1, "dtype": "float64", "alpha": 1e-2, "eta0": 0.4, "penalty": penalty, "fit_intercept": False,
+    }  # fmt: skip
     made = fit("fobos", dataset, params=params, passes=2).model
     w, _, _ = oracle.fobos(
         x[order], y[order], oracle.slopes_of("multiclass_squared_hinge"), 0.4,

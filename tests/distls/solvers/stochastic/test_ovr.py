@@ -33,13 +33,9 @@ class TestLogisticSmallRounds(SolverContract):
 
     method = "ovr-logistic"
     params = {
-        "alpha": 1e-3,
-        "lanes": 3,
-        "round_bytes": 20_000,
-        "fit_intercept": True,
-        "class_weight": "balanced",
+        "alpha": 1e-3, "lanes": 3, "round_bytes": 20_000, "fit_intercept": True, "class_weight": "balanced",
         "batch_size": 3,
-    }
+    }  # fmt: skip
     passes = 2
 
 

@@ -114,14 +114,9 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
     excess = {}
     for passes in (1, 16):
         params = {
-            "loss": loss,
-            "alpha": alpha,
-            "average": "all",
-            "lanes": 1,
-            "t0": 0,
-            "dtype": "float64",
+            "loss": loss, "alpha": alpha, "average": "all", "lanes": 1, "t0": 0, "dtype": "float64",
             "fit_intercept": False,
-        }
+        }  # fmt: skip
         found = [
             objective(
                 fit("mcid", dataset, params=params, passes=passes, seed=seed, eval_every=0).model.weights

@@ -61,16 +61,9 @@ def options_of(names, separator, *, na="", float64=False, words=True):
         if name[0] in "ngc"
     )
     return TableOptions(
-        columns=tuple(names),
-        label="y" if "y" in names else "",
-        weight="w" if "w" in names else "",
-        features=features,
-        label_words=words,
-        na=na,
-        float64=float64,
-        dialect=Dialect(separator),
-        skip_errors=True,
-    )
+        columns=tuple(names), label="y" if "y" in names else "", weight="w" if "w" in names else "",
+        features=features, label_words=words, na=na, float64=float64, dialect=Dialect(separator), skip_errors=True,
+    )  # fmt: skip
 
 
 def facts_of(reader, *arrays):
