@@ -175,14 +175,8 @@ def _targets(rng: np.random.Generator, target: str, n_rows: int) -> Any:
 
 
 def _partition(
-    rng: np.random.Generator,
-    layout: str,
-    n_rows: int,
-    n_features: int,
-    dtype: str,
-    target: str,
-    weighted: bool,
-) -> Partition:
+    rng: np.random.Generator, layout: str, n_rows: int, n_features: int, dtype: str, target: str, weighted: bool,
+) -> Partition:  # fmt: skip
     dense = layout == "dense"
     x = DenseRows(rng.standard_normal((n_rows, n_features)).astype(dtype)) if dense else None
     x = x or _csr(rng, n_rows, n_features, dtype)
@@ -191,18 +185,10 @@ def _partition(
 
 
 def _write(
-    root: Path,
-    layout: str,
-    *,
-    rows: tuple[int, ...] = (5, 7, 4),
-    n_features: int = 37,
-    dtype: str = "float32",
-    target: str = "class",
-    weighted: bool = False,
-    codec: str = "none",
-    features: dict[str, Any] | None = None,
+    root: Path, layout: str, *, rows: tuple[int, ...] = (5, 7, 4), n_features: int = 37, dtype: str = "float32",
+    target: str = "class", weighted: bool = False, codec: str = "none", features: dict[str, Any] | None = None,
     seed: int = 0,
-) -> Written:
+) -> Written:  # fmt: skip
     rng = np.random.default_rng(seed)
     partitions = [_partition(rng, layout, n, n_features, dtype, target, weighted) for n in rows]
     classes: list[Any] = ["a", "é", "z"] if target in ("class", "multilabel") else []

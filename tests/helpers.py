@@ -116,16 +116,9 @@ def read_csv(path: Path) -> list[list[str]]:
 
 
 def write_dataset(
-    path: Path,
-    x: Any,
-    y: np.ndarray | None,
-    *,
-    partition_rows: int = 100,
-    n_classes: int | None = None,
-    sample_weight: np.ndarray | None = None,
-    classes: list[Any] | None = None,
-    shard_size: int = 0,
-) -> Dataset:
+    path: Path, x: Any, y: np.ndarray | None, *, partition_rows: int = 100, n_classes: int | None = None,
+    sample_weight: np.ndarray | None = None, classes: list[Any] | None = None, shard_size: int = 0,
+) -> Dataset:  # fmt: skip
     """Write rows in the given order as a dataset of partitions of `partition_rows`, asked to with column shards."""
     n_rows, n_features = x.shape
     k = 0 if y is None else (n_classes or int(y.max()) + 1)

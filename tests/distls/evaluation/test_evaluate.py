@@ -22,7 +22,6 @@ from distls.reporting.markup import card
 from distls.solvers.solver import Fitted
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.testing.solvers import opened
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -54,38 +53,12 @@ def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "test", *rows, n_classes=K)
 
 
-@pytest.mark.fast_cases("csr")
-def test_agrees_with_scikit_learn(dataset, rows):
-    x, y = rows
-    model = random_model()
-    values = scores_of(model, x)
-    predicted = values.argmax(axis=1)
-    result = evaluate(model, dataset)
-    assert result.n_rows == len(y)
-    assert result.error * len(y) == pytest.approx(np.count_nonzero(predicted != y), abs=1e-9)
-    assert result.log_loss == pytest.approx(metrics.log_loss(y, softmax(values, axis=1)), rel=1e-12)
-    table = np.zeros((K, K), int)
-    table[result.confusion[:, 0], result.confusion[:, 1]] = result.confusion[:, 2]
-    assert np.array_equal(table, metrics.confusion_matrix(y, predicted))
-    assert (result.confusion[:, 2] > 0).all()
-    by_class = result.per_class()
-    assert [row["n_rows"] for row in by_class] == np.bincount(y).tolist()
-    for name, score in (("recall", metrics.recall_score), ("precision", metrics.precision_score)):
-        assert [row[name] for row in by_class] == score(y, predicted, average=None).tolist()
-
-
 @pytest.mark.fast_cases("csr-crammer_singer")
 @pytest.mark.parametrize("loss", ["crammer_singer", "perceptron"])
 def test_no_log_loss_without_probabilities(dataset, loss):
     result = evaluate(random_model(loss=loss), dataset)
     assert result.log_loss is None
     assert result.error == evaluate(random_model(), dataset).error
-
-
-@pytest.mark.fast_cases("csr")
-def test_same_numbers_on_any_executor(dataset):
-    serial = evaluate(random_model(), dataset).to_json()
-    assert evaluate(random_model(), dataset, executor=opened("three threads")).to_json() == serial
 
 
 def test_labels_are_matched_by_name(tmp_path):

@@ -27,7 +27,6 @@ from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
-from distls.testing.solvers import opened
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
 from distls.workers.prediction.predictor import LinearPredictor
@@ -150,13 +149,6 @@ def test_pieces_of_rows_add_up(dataset, rows, monkeypatch):
     whole = evaluate(near_model("squared", rows), dataset).to_json()
     monkeypatch.setattr(distls.workers.prediction.predictor, "PIECE_BYTES", 7 * K * 8)
     assert evaluate(near_model("squared", rows), dataset).to_json() == whole
-
-
-@pytest.mark.fast_cases("csr-three threads$")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_numbers_on_any_executor(dataset, rows, cluster):
-    model = near_model("ovr_log", rows)
-    assert evaluate(model, dataset, executor=opened(cluster)).to_json() == evaluate(model, dataset).to_json()
 
 
 @pytest.mark.fast_cases("False-identity")

@@ -154,8 +154,6 @@ def test_missing_values_are_replaced(tmp_path):
 
 # -- bits and test data ----------------------------------------------------------------------------------
 
-STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
-
 
 def test_small_blocks_give_the_same_rows(tmp_path, monkeypatch):
     rows = make_rows(100)

@@ -64,21 +64,9 @@ def close(a, b, rtol):
 
 
 def check_against_oracle(
-    mode,
-    k,
-    numbers,
-    layout,
-    *,
-    running=True,
-    schedule="sqrt",
-    alpha=0.0,
-    weighted=False,
-    fit_intercept=True,
-    eta0=0.3,
-    dtype=np.float64,
-    rtol=1e-10,
-    n=400,
-):
+    mode, k, numbers, layout, *, running=True, schedule="sqrt", alpha=0.0, weighted=False, fit_intercept=True,
+    eta0=0.3, dtype=np.float64, rtol=1e-10, n=400,
+):  # fmt: skip
     x, y, s = problem(k, numbers, n)
     s = s if weighted else np.ones(n)
     m = 0.7 if schedule == "power" else 100.0
@@ -189,11 +177,10 @@ def test_a_penalty_that_leaves_nothing_or_turns_the_weights_round(mode, alpha):
     check_against_oracle(mode, 3, False, "csr", eta0=0.1, alpha=alpha, schedule="constant", n=60)
 
 
-def run(x, y, s, order, settings, model=None, cuts=(), dtype=np.float64):
+def run(x, y, s, order, settings, model=None):
     k = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
-    lane = new_mean_lane(model or start(x.shape[1], k, False, settings.running), settings, dtype)
-    for part in np.split(order, cuts):
-        constrained_block(as_rows(x, "csr", dtype), y, s, part, *lane, settings)
+    lane = new_mean_lane(model or start(x.shape[1], k, False, settings.running), settings, np.float64)
+    constrained_block(as_rows(x, "csr"), y, s, order, *lane, settings)
     return lane
 
 

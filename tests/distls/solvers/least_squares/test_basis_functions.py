@@ -12,8 +12,6 @@ from distls.workers.prediction import basis_functions
 from distls.workers.prediction.basis_functions import Basis, register_basis_function
 from reference import calibrated as reference
 
-Array = np.ndarray
-
 
 def _rows(n=300, k=3):
     """Return rows of overlapping classes, their codes and weights."""
