@@ -2,6 +2,8 @@
 
 import contextlib
 import csv
+import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +26,20 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 SECONDS = 240
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until `condition()`."""
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until `condition()`, failing when the process that is to bring it about ends first."""
     deadline = time.monotonic() + SECONDS
     while not condition():
+        assert process is None or process.poll() is None, f"ended early: {process.communicate()}"
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    """Return the number of a port of loopback that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def examples(number: int) -> settings:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from helpers import free_port
 
 BUCKET = "s3://bucket"
 WRONG_KEY = "WRONGKEY"
@@ -127,18 +128,12 @@ class FailingServer(ThreadingHTTPServer):
         """Say nothing: who asked sees a lost connection, and asks again."""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def object_store() -> Iterator[Faults]:
     """Start the servers, with an empty bucket and the environment that leads there; yield what can go wrong."""
     for package in ("obstore", "moto", "flask", "flask_cors"):
         pytest.importorskip(package)
-    port = _free_port()
+    port = free_port()
     arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = subprocess.DEVNULL
     with (

@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from helpers import SECONDS, workers_of
+from helpers import SECONDS, wait_until, workers_of
 
 from distls.synthetic.generation import generate
 
@@ -54,11 +53,7 @@ class Command:
 
     def when(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()`, failing when the command ends first."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
-            assert time.monotonic() < deadline, "waited too long"
-            time.sleep(0.02)
+        wait_until(condition, self.process)
 
     def interrupt(self, number: int) -> None:
         """Send a signal to the whole process group, as a terminal does."""

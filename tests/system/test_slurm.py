@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deploy_helpers import DEPLOY, free_port, sha256_of, write_secret
-from helpers import SECONDS, labelled_rows, wait_until, write_dataset
+from deploy_helpers import DEPLOY, sha256_of, write_secret
+from helpers import SECONDS, free_port, labelled_rows, wait_until, write_dataset
 
 from distls.training.fitting import fit
 
