@@ -145,13 +145,10 @@ def object_store() -> Iterator[Faults]:
             between = FailingServer(port)
             threading.Thread(target=between.serve_forever, daemon=True).start()
             environment = {
-                "AWS_ACCESS_KEY_ID": "somebody",
-                "AWS_SECRET_ACCESS_KEY": "something",
-                "AWS_REGION": "us-east-1",
-                "AWS_ALLOW_HTTP": "true",
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{between.server_address[1]}",
+                "AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something", "AWS_REGION": "us-east-1",
+                "AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{between.server_address[1]}",
                 "DISTLS_STORE_RETRY_SECONDS": "60",
-            }
+            }  # fmt: skip
             for name, value in environment.items():
                 patch.setenv(name, value)
             forget_clients()

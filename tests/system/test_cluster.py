@@ -23,12 +23,9 @@ class Started:
 
     def __init__(self, *arguments, environment=None):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "distls", *map(str, arguments)],
-            env={**os.environ, **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [sys.executable, "-m", "distls", *map(str, arguments)], env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def end(self):
         """Wait; return exit code, stdout, stderr."""

@@ -44,12 +44,9 @@ UPDATES = {
 def _run(update, cache):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(update=update), str(cache)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", PROGRAM.format(update=update), str(cache)], env=environment, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
     return done.stdout.splitlines()
 
 
@@ -79,11 +76,8 @@ def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
         ]  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-m", "distls", *map(str, command), "--quiet"],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return load_model(tmp_path / run).sha256, done.stderr
 

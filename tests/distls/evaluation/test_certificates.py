@@ -126,11 +126,8 @@ def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
     dataset = write_dataset(tmp_path / "data", x, y, sample_weight=weight, shard_size=2000)
     alpha = float(10.0 ** generator.uniform(-3.0, -1.0))
     params = {
-        "loss": loss,
-        "penalty": penalty,
-        "alpha": alpha,
-        "dtype": ["float64", "float32"][seed % 3 == 0],
-    }
+        "loss": loss, "penalty": penalty, "alpha": alpha, "dtype": ["float64", "float32"][seed % 3 == 0],
+    }  # fmt: skip
     records = records_of(dataset, 8, **params)
     best = lowest(dataset, records, **params)
     # in float32 a rounded objective may be below it

@@ -80,11 +80,8 @@ class TestContract(SolverContract):
 def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, loss):
     p = problem(rows, loss)
     result = fit(
-        method,
-        dataset,
-        params={"alpha": 1e-2, "loss": loss, "tau": 1e-7, "fit_intercept": False},
-        passes=5000,
-    )
+        method, dataset, params={"alpha": 1e-2, "loss": loss, "tau": 1e-7, "fit_intercept": False}, passes=5000,
+    )  # fmt: skip
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["kind"] == "duality_gap"
     assert result.record["certificate"]["value"] < 1e-5

@@ -87,11 +87,8 @@ def anndata(root, sparse=False):
     x = pytest.importorskip("scipy.sparse").csr_matrix(x) if sparse else x
     library.AnnData(x, obs=frame.drop(columns="id")).write_h5ad(root / "a.h5ad")
     return [root / "a.h5ad"], {
-        **SPLIT,
-        "label_column": "group",
-        "weight_column": "weight",
-        "partition_size": 3000,
-    }
+        **SPLIT, "label_column": "group", "weight_column": "weight", "partition_size": 3000,
+    }  # fmt: skip
 
 
 def sparse_anndata(root):

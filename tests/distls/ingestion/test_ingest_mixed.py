@@ -53,11 +53,8 @@ def test_each_kind_has_its_features(tmp_path):
     assert any('"when" is dates; "tags" is sets; "note" is documents' in notice for notice in report.notices)
     assert any('"user_id" has another value in each of the first rows' in notice for notice in report.notices)
     assert [*found][:7] == [
-        "x",
-        "when[days]",
-        *(f"when[{p} {f}]" for p in ("year", "week") for f in ("sin", "cos")),
-        "city=Bonn",
-    ]
+        "x", "when[days]", *(f"when[{p} {f}]" for p in ("year", "week") for f in ("sin", "cos")), "city=Bonn",
+    ]  # fmt: skip
     assert not any(name.startswith("user_id") for name in found)
     days = (pd.to_datetime(table["when"]) - pd.Timestamp("2000-01-01")).dt.days
     assert np.array_equal(found["when[days]"], days.astype(np.float32))

@@ -164,14 +164,11 @@ def test_codes_of_undeclared_features_alone_are_named_once(tmp_path):
         assert len(codes_named(tmp_path / "a.csv", out, weight_column="w", **ignored)) == 1
         assert (
             codes_named(
-                tmp_path / "a.csv",
-                tmp_path / f"b{len(ignored)}",
-                weight_column="w",
-                kind=[f"{name}=number" for name in names],
-                **ignored,
+                tmp_path / "a.csv", tmp_path / f"b{len(ignored)}", weight_column="w",
+                kind=[f"{name}=number" for name in names], **ignored,
             )
             == []
-        )
+        )  # fmt: skip
 
 
 def test_a_column_declared_to_be_of_numbers_stays_one(tmp_path):

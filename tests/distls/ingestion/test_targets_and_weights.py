@@ -145,11 +145,8 @@ def test_weights_behind_labels_or_in_a_file(weighted, tmp_path):
     ingest(tmp_path / "marked.svm", tmp_path / "marked", weight_column="label", shuffle=False)
     ingest(tmp_path / "a.svm", tmp_path / "own", weights=tmp_path / "w", shuffle=False)
     ingest(
-        [tmp_path / "a.svm", tmp_path / "a.svm.gz"],
-        tmp_path / "two",
-        weights=tmp_path / "twice",
-        shuffle=False,
-    )
+        [tmp_path / "a.svm", tmp_path / "a.svm.gz"], tmp_path / "two", weights=tmp_path / "twice", shuffle=False,
+    )  # fmt: skip
     ingest(tmp_path / "marked.svm", tmp_path / "like", like=tmp_path / "marked", shuffle=False)
     plain = read_all(tmp_path / "own")
     for name in ("marked", "like"):

@@ -235,12 +235,9 @@ def test_rows_that_are_drawn_have_to_fit_the_memory(data):
     assert plain.model is not None
     with pytest.raises(MemoryPlanError):
         fit(
-            "mcid",
-            dataset,
-            params={**double, "shuffle": "draws"},
-            passes=1,
+            "mcid", dataset, params={**double, "shuffle": "draws"}, passes=1,
             memory=MemoryBudget(limit=MIB, workers=1),
-        )
+        )  # fmt: skip
 
 
 @pytest.mark.fast_cases("sparse")

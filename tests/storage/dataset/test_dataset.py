@@ -94,11 +94,8 @@ def test_what_is_not_a_dataset(tmp_path):
 
 FOREIGN = ["", "{", "[]", "null", "3", "{}", '{"attributes": {}}', '{"attributes": {"distls": 5}}']
 FOREIGN += [
-    '{"attributes": null}',
-    '{"attributes": {"distls": NaN}}',
-    "\udcff",
-    '{"attributes": {"other": {}}}',
-]
+    '{"attributes": null}', '{"attributes": {"distls": NaN}}', "\udcff", '{"attributes": {"other": {}}}',
+]  # fmt: skip
 
 
 @pytest.mark.fast_cases("$", "3", '\\{"attributes": \\{"distls": 5\\}\\}', '\\{"attributes": \\{"other"')

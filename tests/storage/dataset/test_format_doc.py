@@ -124,16 +124,13 @@ def read_columns(root):
         shards.append(
             {
                 name: chunk(
-                    root / "columns" / f"{index:08d}" / name,
-                    shape,
-                    dtype,
-                    meta["codec"] if name in ("data", "XT") else "none",
-                    table[f"{name}.size"][index],
+                    root / "columns" / f"{index:08d}" / name, shape, dtype,
+                    meta["codec"] if name in ("data", "XT") else "none", table[f"{name}.size"][index],
                     table[f"{name}.crc32c"][index],
                 )
                 for name, (dtype, shape) in wanted.items()
             }
-        )
+        )  # fmt: skip
     return meta, firsts, shards
 
 

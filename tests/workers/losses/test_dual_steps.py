@@ -184,11 +184,8 @@ def test_rows_without_features_have_best_duals_too(name, dtype):
     np.testing.assert_allclose(totals[2] - totals[1], values.sum(), rtol=1e-5)
     # at a minimiser of the conjugate
     smallest = {
-        "softmax": -np.log(k),
-        "crammer_singer": -1.0,
-        "ovr_log": -k * np.log(2),
-        "ovr_hinge": -float(k),
-    }
+        "softmax": -np.log(k), "crammer_singer": -1.0, "ovr_log": -k * np.log(2), "ovr_hinge": -float(k),
+    }  # fmt: skip
     np.testing.assert_allclose(values, smallest.get(name, values[0]), rtol=1e-6)
 
 

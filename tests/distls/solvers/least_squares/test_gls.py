@@ -433,11 +433,8 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(tmp_path, link, l
     assert best == 1  # neither end of the path, or it would choose nothing
     assert result.model.params["alpha"] == alphas[best]
     whole = fit(
-        "gls",
-        dataset,
-        params={"link": link, "alpha": alphas[best], "fit_intercept": fit_intercept},
-        passes=400,
-    )
+        "gls", dataset, params={"link": link, "alpha": alphas[best], "fit_intercept": fit_intercept}, passes=400,
+    )  # fmt: skip
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=1e-12)
     np.testing.assert_allclose(result.model.weights, whole.model.weights, atol=1e-5)
     said = f"alpha={alphas[best]:.6g} has the lowest mean loss of 3 in 3-fold cross-validation, "

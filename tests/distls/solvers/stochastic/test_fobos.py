@@ -62,11 +62,8 @@ def test_many_passes_come_near_the_optimum(small, loss, lanes):
     p = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2)
     best = proximal.optimum(p)[1]
     record = fit(
-        "fobos",
-        dataset,
-        params={"alpha": 1e-2, "loss": loss, "lanes": lanes, "fit_intercept": False},
-        passes=40,
-    ).record
+        "fobos", dataset, params={"alpha": 1e-2, "loss": loss, "lanes": lanes, "fit_intercept": False}, passes=40,
+    ).record  # fmt: skip
     assert best <= record["objective"] <= 1.05 * best
     assert record["objective"] - best <= record["certificate"]["value"]
 
@@ -79,11 +76,8 @@ def test_crammer_singer_learns_and_has_a_certificate(small):
     assert evaluate(result.model, small[0]).error < 0.4
     assert result.record["certificate"]["kind"] == "duality_gap"
     longer = fit(
-        "fobos",
-        small[0],
-        params={"loss": "hinge", "alpha": 1e-3, "lanes": 1, "fit_intercept": False},
-        passes=60,
-    )
+        "fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "lanes": 1, "fit_intercept": False}, passes=60,
+    )  # fmt: skip
     gain = result.record["objective"] - longer.record["objective"]
     assert gain <= result.record["certificate"]["value"]
 

@@ -104,12 +104,9 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
         return float(form.values(rows @ w, y).mean() + 0.5 * alpha * np.square(w).sum())
 
     tight = fit(
-        "sdca",
-        dataset,
-        params={"loss": loss, "alpha": alpha, "dtype": "float64", "fit_intercept": False},
-        rtol=1e-7,
+        "sdca", dataset, params={"loss": loss, "alpha": alpha, "dtype": "float64", "fit_intercept": False}, rtol=1e-7,
         passes=500,
-    )
+    )  # fmt: skip
     best, longest = objective(tight.model.weights), float(np.linalg.norm(rows, axis=1).max())
     excess = {}
     for passes in (1, 16):
