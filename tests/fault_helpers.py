@@ -66,7 +66,6 @@ class Faulty:
         return ended, log.read_text().splitlines()
 
     def close(self) -> None:
-        """End."""
         self._process.communicate()
 
 

@@ -277,7 +277,6 @@ class _Workers:
         return getattr(self.own, name)
 
     def map(self, *arguments, **options):
-        """Run tasks here."""
         self.look()
         return self.own.map(*arguments, **options)
 

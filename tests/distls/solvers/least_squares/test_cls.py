@@ -88,7 +88,6 @@ def predictions(model, x):
 
 
 def losses(run):
-    """Return the running losses of a run."""
     return [event["running_loss"] for event in Run.open(run).events()]
 
 

@@ -38,7 +38,6 @@ class Round(CoupledLink):
     steepest = 1.0
 
     def mean(self, scores):
-        """Return the means."""
         return np.asarray(scores / np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True)))
 
 

@@ -208,7 +208,6 @@ class CompLogLog(Link):
     steepest = float(np.exp(-1.0)) * 1.0000001
 
     def mean(self, scores):
-        """Return the mean."""
         return np.asarray(-np.expm1(-np.exp(np.minimum(scores, 30.0))))
 
 

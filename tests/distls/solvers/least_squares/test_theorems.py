@@ -54,7 +54,6 @@ class Bent(Link):
     targets = ("continuous",)
 
     def mean(self, scores):
-        """Return the mean."""
         return np.asarray(scores + np.tanh(scores))
 
     def potential(self, scores):
@@ -108,7 +107,6 @@ class Kinked(Link):
     targets = ("continuous",)
 
     def mean(self, scores):
-        """Return the mean."""
         return np.asarray(np.clip(scores - 1.0, -1.0 / 3.0, 1.0 / 3.0) * (1 - 1e-9) + 1e-9 * (scores - 1.0))
 
     def potential(self, scores):
