@@ -127,12 +127,8 @@ class Tab:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", media="screen", features=scheme)
         self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
         self.send("Page.navigate", url=path.resolve().as_uri())
         wait_until(lambda: self.value("document.documentElement?.dataset.drawn ?? null") is not None)
         # plots are drawn in the frames after their data are there
@@ -159,12 +155,8 @@ class Tab:
         """Save a picture of the whole page, or of its first `most` pixels of height."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         clip = {
-            "x": 0,
-            "y": 0,
-            "width": size["width"],
-            "height": min(size["height"], most or 16000),
-            "scale": 1,
-        }
+            "x": 0, "y": 0, "width": size["width"], "height": min(size["height"], most or 16000), "scale": 1,
+        }  # fmt: skip
         data = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)[
             "data"
         ]

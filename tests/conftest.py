@@ -38,7 +38,7 @@ os.environ["DISTLS_COMPILING_NOTICE"] = "0"
 # No test pulls the plug, so none waits for the disk: half of the time of those in tests/storage.
 os.fsync = lambda descriptor: None
 _STARTED = time.monotonic()
-collect_ignore = ["outside"]  # a package of its own: test_outside_package
+collect_ignore = ["outside"]  # a package of its own: test_packaging
 # marks of some cases of a test -> whether those are the slow ones
 CASES = {"slow_cases": True, "fast_cases": False}
 
@@ -175,14 +175,8 @@ def _targets(rng: np.random.Generator, target: str, n_rows: int) -> Any:
 
 
 def _partition(
-    rng: np.random.Generator,
-    layout: str,
-    n_rows: int,
-    n_features: int,
-    dtype: str,
-    target: str,
-    weighted: bool,
-) -> Partition:
+    rng: np.random.Generator, layout: str, n_rows: int, n_features: int, dtype: str, target: str, weighted: bool,
+) -> Partition:  # fmt: skip
     dense = layout == "dense"
     x = DenseRows(rng.standard_normal((n_rows, n_features)).astype(dtype)) if dense else None
     x = x or _csr(rng, n_rows, n_features, dtype)
@@ -191,18 +185,10 @@ def _partition(
 
 
 def _write(
-    root: Path,
-    layout: str,
-    *,
-    rows: tuple[int, ...] = (5, 7, 4),
-    n_features: int = 37,
-    dtype: str = "float32",
-    target: str = "class",
-    weighted: bool = False,
-    codec: str = "none",
-    features: dict[str, Any] | None = None,
+    root: Path, layout: str, *, rows: tuple[int, ...] = (5, 7, 4), n_features: int = 37, dtype: str = "float32",
+    target: str = "class", weighted: bool = False, codec: str = "none", features: dict[str, Any] | None = None,
     seed: int = 0,
-) -> Written:
+) -> Written:  # fmt: skip
     rng = np.random.default_rng(seed)
     partitions = [_partition(rng, layout, n, n_features, dtype, target, weighted) for n in rows]
     classes: list[Any] = ["a", "é", "z"] if target in ("class", "multilabel") else []
@@ -211,19 +197,10 @@ def _write(
         write_partition(root, i, p, n_features, len(classes), codecs) for i, p in enumerate(partitions)
     ]
     meta = DatasetMeta(
-        n_rows=0,
-        n_features=n_features,
-        nnz=0,
-        layout="dense" if layout == "dense" else "csr",
-        dtype=dtype,
-        target=target,
-        classes=classes,
-        n_targets=2 if target == "continuous" else 0,
-        weighted=weighted,
-        shuffle_seed=seed,
-        source={"format": "made", "files": ["größe.svm"]},
-        codecs=codecs,
-    )
+        n_rows=0, n_features=n_features, nnz=0, layout="dense" if layout == "dense" else "csr", dtype=dtype,
+        target=target, classes=classes, n_targets=2 if target == "continuous" else 0, weighted=weighted,
+        shuffle_seed=seed, source={"format": "made", "files": ["größe.svm"]}, codecs=codecs,
+    )  # fmt: skip
     return Written(publish(root, meta, records, features or {}), partitions)
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from distributed import Client
 from distributed.security import Security
-from helpers import SECONDS
+from helpers import SECONDS, free_port
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 
@@ -106,14 +105,10 @@ class Example:
         with (self.folder / f"process-{len(self._started)}.log").open("wb") as log:
             self._started.append(
                 subprocess.Popen(
-                    words,
-                    env=self._given(environment or {}),
-                    cwd=self.folder,
-                    stdout=log,
-                    stderr=log,
+                    words, env=self._given(environment or {}), cwd=self.folder, stdout=log, stderr=log,
                     start_new_session=True,
                 )
-            )
+            )  # fmt: skip
 
     @contextlib.contextmanager
     def client(self, workers: int, security: Security | None = None) -> Iterator[Client]:
@@ -128,13 +123,9 @@ class Example:
     ) -> subprocess.CompletedProcess[str]:
         """Run a job to its end."""
         return subprocess.run(
-            [self.here(word) for word in command],
-            env=self._given(environment or {}),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+            [self.here(word) for word in command], env=self._given(environment or {}), cwd=self.folder,
+            capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
 
     def close(self) -> None:
         """End all processes, and what they have started."""
@@ -157,13 +148,6 @@ def example(folder: Path, stands_for: Mapping[str, str]) -> Iterator[Example]:
 def sha256_of(run: Path) -> str:
     """Return the hash of a run's weights."""
     return str(json.loads((run / "status.json").read_text())["weights_sha256"])
-
-
-def free_port() -> int:
-    """Return the number of a port of loopback that nobody listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def write_certificate(folder: Path) -> None:

@@ -30,12 +30,9 @@ class Faulty:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, fault_process.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, fault_process.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"},
-        )
+        )  # fmt: skip
 
     def _ask(self, job: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -69,7 +66,6 @@ class Faulty:
         return ended, log.read_text().splitlines()
 
     def close(self) -> None:
-        """End."""
         self._process.communicate()
 
 

@@ -56,13 +56,9 @@ def output_of(command: Command, folder: Path) -> str:
     # the program of the environment that runs this, whatever PATH says
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(
-        ["bash", "-c", command.line],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
+        ["bash", "-c", command.line], cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert ended.returncode == 0, f"{command.line}: exit code {ended.returncode}\n{ended.stderr}"
     # a guide shows no folder of the machine that it was written on
     return ended.stdout.replace(f"{folder.resolve()}/", "")

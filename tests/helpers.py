@@ -2,6 +2,8 @@
 
 import contextlib
 import csv
+import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +26,20 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 SECONDS = 240
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until `condition()`."""
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until `condition()`, failing when the process that is to bring it about ends first."""
     deadline = time.monotonic() + SECONDS
     while not condition():
+        assert process is None or process.poll() is None, f"ended early: {process.communicate()}"
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    """Return the number of a port of loopback that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def examples(number: int) -> settings:
@@ -85,13 +95,8 @@ def labelled_rows(
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n_rows).astype(np.int32)
     x = sp.random(
-        n_rows,
-        n_features,
-        density=min(1.0, 12 / n_features),
-        format="lil",
-        random_state=rng,
-        dtype=np.float32,
-    )
+        n_rows, n_features, density=min(1.0, 12 / n_features), format="lil", random_state=rng, dtype=np.float32,
+    )  # fmt: skip
     own = (
         y * (n_features // n_classes) + rng.integers(0, max(n_features // n_classes // 2, 1), n_rows)
     ) % n_features
@@ -121,16 +126,9 @@ def read_csv(path: Path) -> list[list[str]]:
 
 
 def write_dataset(
-    path: Path,
-    x: Any,
-    y: np.ndarray | None,
-    *,
-    partition_rows: int = 100,
-    n_classes: int | None = None,
-    sample_weight: np.ndarray | None = None,
-    classes: list[Any] | None = None,
-    shard_size: int = 0,
-) -> Dataset:
+    path: Path, x: Any, y: np.ndarray | None, *, partition_rows: int = 100, n_classes: int | None = None,
+    sample_weight: np.ndarray | None = None, classes: list[Any] | None = None, shard_size: int = 0,
+) -> Dataset:  # fmt: skip
     """Write rows in the given order as a dataset of partitions of `partition_rows`, asked to with column shards."""
     n_rows, n_features = x.shape
     k = 0 if y is None else (n_classes or int(y.max()) + 1)
@@ -144,15 +142,10 @@ def write_dataset(
         )
         records.append(write_partition(path, index, part, n_features, k, {}))
     meta = DatasetMeta(
-        n_rows=n_rows,
-        n_features=n_features,
-        nnz=0,
-        layout="csr" if sp.issparse(x) else "dense",
-        dtype="float32" if x.dtype == np.float32 else "float64",
-        target="none" if y is None else "class",
-        classes=classes or list(range(k)),
-        weighted=sample_weight is not None,
-    )
+        n_rows=n_rows, n_features=n_features, nnz=0, layout="csr" if sp.issparse(x) else "dense",
+        dtype="float32" if x.dtype == np.float32 else "float64", target="none" if y is None else "class",
+        classes=classes or list(range(k)), weighted=sample_weight is not None,
+    )  # fmt: skip
     made = publish(path, meta, records, {})
     if not shard_size:
         return made

@@ -48,7 +48,6 @@ def add_or_die(marks: Path, number: int, victims: Sequence[int], left: Array, ri
 
 
 def process_number(_item: object) -> int:
-    """Return the number of the process."""
     return os.getpid()
 
 

@@ -1,6 +1,5 @@
 """Each box of the papers in plain NumPy on three passes over the rows of `data`, and what it leaves to the user."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from reference.bcd import Problem, prox, sweep
 N, D, PASSES = 90, 12, 3
 ALPHA = 1e-2
 Rows = np.ndarray[Any, np.dtype[np.float64]]
-Trained = Callable[[Rows, Any], Rows]
 
 
 def k_of(y):

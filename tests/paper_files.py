@@ -74,12 +74,9 @@ def write_directory(folder: Path, n_pages: int = 200) -> None:
     content = f"{_RDF}{topic}{pages}</RDF>\n"
     (folder / "content.rdf.u8.gz").write_bytes(gzip.compress(content.encode()))
     tree = {
-        "": ["Top"],
-        "Top": ["Top/Arts", "Top/Business"],
-        "Top/Arts": ["Top/Arts/Animation", "Top/Arts/Movies"],
-        "Top/Arts/Movies": ["Top/Arts/Movies/Titles"],
-        "Top/Business": ["Top/Business/Food_and_Related_Products"],
-    }
+        "": ["Top"], "Top": ["Top/Arts", "Top/Business"], "Top/Arts": ["Top/Arts/Animation", "Top/Arts/Movies"],
+        "Top/Arts/Movies": ["Top/Arts/Movies/Titles"], "Top/Business": ["Top/Business/Food_and_Related_Products"],
+    }  # fmt: skip
     topics = "".join(
         f'<Topic r:id="{name}">\n  <catid>{n}</catid>\n  <d:Title>{name.rpartition("/")[2]}</d:Title>\n'
         + "".join(f'  <narrow{n % 3 or ""} r:resource="{child}"/>\n' for child in children)

@@ -28,7 +28,6 @@ def save(tab: Tab, page: Path, out: Path, *, width: int, dark: bool, first: int,
 
 
 def main(report: Path, comparison: Path, out: Path) -> None:
-    """Take all pictures."""
     with browser() as tab:
         for dark, name in ((False, "light"), (True, "dark")):
             save(tab, report, out / f"report-1280-{name}.png", width=1280, dark=dark, first=0, height=1500)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from helpers import free_port
 
 BUCKET = "s3://bucket"
 WRONG_KEY = "WRONGKEY"
@@ -127,18 +128,12 @@ class FailingServer(ThreadingHTTPServer):
         """Say nothing: who asked sees a lost connection, and asks again."""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def object_store() -> Iterator[Faults]:
     """Start the servers, with an empty bucket and the environment that leads there; yield what can go wrong."""
     for package in ("obstore", "moto", "flask", "flask_cors"):
         pytest.importorskip(package)
-    port = _free_port()
+    port = free_port()
     arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = subprocess.DEVNULL
     with (
@@ -150,13 +145,10 @@ def object_store() -> Iterator[Faults]:
             between = FailingServer(port)
             threading.Thread(target=between.serve_forever, daemon=True).start()
             environment = {
-                "AWS_ACCESS_KEY_ID": "somebody",
-                "AWS_SECRET_ACCESS_KEY": "something",
-                "AWS_REGION": "us-east-1",
-                "AWS_ALLOW_HTTP": "true",
-                "AWS_ENDPOINT_URL": f"http://127.0.0.1:{between.server_address[1]}",
+                "AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something", "AWS_REGION": "us-east-1",
+                "AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{between.server_address[1]}",
                 "DISTLS_STORE_RETRY_SECONDS": "60",
-            }
+            }  # fmt: skip
             for name, value in environment.items():
                 patch.setenv(name, value)
             forget_clients()

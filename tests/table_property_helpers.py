@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 
 WORDS = ("red", "green", "dark blue", "ja, nein", 'a "b"', "ä", "ß;t")
 TEXTS = (
-    "a long and lovely day",
-    "rain fell all the day",
-    "the night was long and dark",
-    "nothing more to say here",
-)
+    "a long and lovely day", "rain fell all the day", "the night was long and dark", "nothing more to say here",
+)  # fmt: skip
 N_ROWS = 40
 GAPS = {"words": "category", "days": "date", "sets": "set"}  # kinds with missing values -> those without
 TIMES = {"time": "%H:%M", "stamp": "%Y-%m-%d %H:%M:%S", "date": "%Y-%m-%d", "month": "%d-%b-%Y"}

@@ -23,15 +23,9 @@ def sets_of(indicator: np.ndarray) -> CsrRows:
 
 
 def write_targets(
-    path: Path,
-    x: Any,
-    y: np.ndarray,
-    target: str,
-    *,
-    partition_rows: int = 60,
-    sample_weight: np.ndarray | None = None,
-    classes: list[Any] | None = None,
-) -> Dataset:
+    path: Path, x: Any, y: np.ndarray, target: str, *, partition_rows: int = 60,
+    sample_weight: np.ndarray | None = None, classes: list[Any] | None = None,
+) -> Dataset:  # fmt: skip
     """Write rows with sets of labels (`y` 0/1, a column a label) or numbers, in the given order."""
     sets = target == "multilabel"
     k = y.shape[1] if sets else 0

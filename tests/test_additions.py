@@ -58,15 +58,10 @@ def test_literal_names_outside_their_room_only_become_fewer(room):
     ("name", "class_name", "file", "registry"),
     [
         ("perceptron", "Perceptron", "losses/crammer_singer", "losses/loss_registry"),
-        (
-            "multitask_squared_hinge",
-            "MultitaskSquaredHinge",
-            "losses/ovr_hinges",
-            "losses/loss_registry",
-        ),
+        ("multitask_squared_hinge", "MultitaskSquaredHinge", "losses/ovr_hinges", "losses/loss_registry"),
         ("l1linf", "L1Linf", "penalties/penalties", "penalties/penalties"),
         ("sparse-group", "SparseGroup", "penalties/penalties", "penalties/penalties"),
     ],
-)
+)  # fmt: skip
 def test_one_that_is_no_default_is_in_its_file_and_its_registry_alone(name, class_name, file, registry):
     assert files_that_name(name, class_name) == {f"distls/workers/{each}.py" for each in (file, registry)}

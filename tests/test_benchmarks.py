@@ -32,9 +32,8 @@ from benchmarks.papers.panels import PANELS, draw
 from benchmarks.papers.verdicts import CLAIMS, verdict_of
 from benchmarks.quality import systems
 from benchmarks.speed import links, peaks, peers
-from distls.ingestion.ingest import ingest
+from distls import generate, ingest
 from distls.methods.method_registry import METHODS
-from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 
 FEW = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
@@ -340,14 +339,9 @@ def _spectrum(*ratios):
 
 _RIVALS = [
     {"system": "distls linear", "features": 9, "error": 2.0},
-    {
-        "system": "a",
-        "features": 9,
-        "error": 2.0,
-        "times faster": {"distls linear": 11.0, "distls logistic": None},
-    },
+    {"system": "a", "features": 9, "error": 2.0, "times faster": {"distls linear": 11.0, "distls logistic": None}},
     {"system": "b", "features": 9, "failed": "over 3 s", "times faster": {"distls linear": None}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -629,9 +623,7 @@ def test_chaos_elsewhere(place):
         tried.remove()
         if obstacle:
             pytest.skip(obstacle)
-    report = chaos.main(
-        ["--place", place, "--seed", "1", "--rounds", "1", "--minutes", "60"],
-    )
+    report = chaos.main(["--place", place, "--seed", "1", "--rounds", "1", "--minutes", "60"])
     assert [each["trouble"] for each in report["rounds"]] == [[]], report
     assert report["rounds"][0]["faults"]
 
@@ -687,17 +679,12 @@ def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch)
         (1, "two\nlines\n", False, ["2 lines"]),
         (1, "here: read again, and well, after: there\nan end\n", False, []),
         (1, "a.nbi: a damaged file among compiled kernels; they are compiled again\nan end\n", False, []),
-        (
-            1,
-            "compiled kernels are not kept: disk full\ncompiled kernels are not kept: disk full\nan end\n",
-            False,
-            [],
-        ),
+        (1, "compiled kernels are not kept: disk full\ncompiled kernels are not kept: disk full\nan end\n", False, []),
         (3, "", False, ["0 lines"]),
         (-9, "", False, ["exit code -9"]),
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
-)
+)  # fmt: skip
 def test_chaos_finds(code, written, killed, trouble):
     digest = {None: "others", "removed": None}.get(killed, "right")
     assert chaos.trouble_of(code, written, digest, "right", killed=killed is True) == trouble

@@ -320,17 +320,9 @@ def test_ingest_options_of_python_and_of_the_command_line_agree():
     function = importlib.import_module(distls._homes()["ingest"]).ingest
     accepted = set(inspect.signature(function).parameters) | set(option_infos())
     cluster = {
-        "workers",
-        "threads_per_worker",
-        "memory_limit",
-        "scheduler",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-        "executor_kind",
-        "quiet",
-        "debug",
-    }
+        "workers", "threads_per_worker", "memory_limit", "scheduler", "tls_ca", "tls_cert", "tls_key",
+        "executor_kind", "quiet", "debug",
+    }  # fmt: skip
     given = {parameter.name for parameter in cli.commands["ingest"].params} - cluster
     assert given <= accepted
 

@@ -318,13 +318,9 @@ def test_a_worker_does_not_load_the_driver():
         "scipy.linalg",
     )
     tasks = (
-        "stochastic.lane_task",
-        "evaluation.score_task",
-        "prediction.predict_task",
-        "ingestion.stage_task",
-        "ingestion.assemble_task",
-        "columns.transpose_task",
-    )
+        "stochastic.lane_task", "evaluation.score_task", "prediction.predict_task", "ingestion.stage_task",
+        "ingestion.assemble_task", "columns.transpose_task",
+    )  # fmt: skip
     # one process for all: what none of them loads, each does not load
     assert _loaded_after("import " + ", ".join(f"distls.workers.{task}" for task in tasks), *heavy) == []
 

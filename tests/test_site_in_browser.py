@@ -27,16 +27,8 @@ name => {
 }
 """
 PAGES = (
-    "index",
-    "start",
-    "papers",
-    "papers/coverage",
-    "guides/index",
-    "guides/recipes",
-    "serving",
-    "cli",
-    "measured",
-)
+    "index", "start", "papers", "papers/coverage", "guides/index", "guides/recipes", "serving", "cli", "measured",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

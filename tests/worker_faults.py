@@ -74,13 +74,9 @@ class Fault(NamedTuple):
         """Write the module; return the environment in which Dask's workers load it."""
         strikes = f"call >= {self.call} and " + ("claim()" if self.once else "True")
         text = _PRELOAD.format(
-            victims=self.victims,
-            marks=str(folder / "struck-"),
-            strikes=strikes,
-            act=self.act,
-            once=self.once,
+            victims=self.victims, marks=str(folder / "struck-"), strikes=strikes, act=self.act, once=self.once,
             target=self.target,
-        )
+        )  # fmt: skip
         (folder / "fault.py").write_text(text)
         return {"DASK_DISTRIBUTED__WORKER__PRELOAD": json.dumps([str(folder / "fault.py")])}
 

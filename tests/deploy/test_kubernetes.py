@@ -146,11 +146,8 @@ def test_pods_mount_what_they_use_and_run_as_the_image_does(pod):
         volume["name"] for volume in spec["volumes"]
     }
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
-        "/shared",
-        "/tls",
-        "/cache",
-        "/tmp",
-    }
+        "/shared", "/tls", "/cache", "/tmp",
+    }  # fmt: skip
     (claim,) = (v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if v["name"] == "shared")
     assert claim == DOCUMENTS["shared:PersistentVolumeClaim"]["metadata"]["name"]
 

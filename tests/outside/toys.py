@@ -134,15 +134,11 @@ class ToyFormat(Format):
         first = start_of(files[0]).split(b"\n")[0]
         width = first.count(b"/")
         return SourcePlan(
-            self.name,
-            BlockReader(toy_blocks),
-            tuple(files),
+            self.name, BlockReader(toy_blocks), tuple(files),
             tuple(TextItem(n, file, 0, file.size) for n, file in enumerate(files)),
-            tuple(file.size for file in files),
-            ToyReadOptions(width=width, **shared_options(options)),
-            (ArrayHeader(-1, width, sparse=False),),
-            estimate=float(sum(file.size for file in files)),
-        )
+            tuple(file.size for file in files), ToyReadOptions(width=width, **shared_options(options)),
+            (ArrayHeader(-1, width, sparse=False),), estimate=float(sum(file.size for file in files)),
+        )  # fmt: skip
 
 
 register_loss(ToySquared())

@@ -99,14 +99,11 @@ def penalty(w: Array, name: str, rho: float) -> float:
     """R of one row of W (sections 2 and 4.7)."""
     return float(
         {
-            "l1l2": np.sqrt(w @ w),
-            "l1": np.abs(w).sum(),
-            "l2": 0.5 * (w @ w),
-            "elasticnet": rho * np.abs(w).sum() + (1 - rho) * 0.5 * (w @ w),
-            "l1linf": np.abs(w).max(),
+            "l1l2": np.sqrt(w @ w), "l1": np.abs(w).sum(), "l2": 0.5 * (w @ w),
+            "elasticnet": rho * np.abs(w).sum() + (1 - rho) * 0.5 * (w @ w), "l1linf": np.abs(w).max(),
             "sparse-group": rho * np.abs(w).sum() + (1 - rho) * np.sqrt(w @ w),
         }[name]
-    )
+    )  # fmt: skip
 
 
 def soft(v: Array, mu: float) -> Array:

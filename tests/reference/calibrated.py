@@ -49,17 +49,10 @@ def ridge(x: Array, r: Array, s: Array, alpha: float, intercept: bool) -> tuple[
 
 
 def calibrated(
-    x: Array | Sequence[Array],
-    y: Array,
-    *,
-    rounds: int,
-    powers: tuple[int, ...] = (1, 2, 3),
-    functions: Sequence[Callable[[Array], Array]] = (),
-    alpha: float = 0.0,
-    intercept: bool = True,
-    weight: Array | None = None,
-    onto: str = "simplex",
-) -> list[Round]:
+    x: Array | Sequence[Array], y: Array, *, rounds: int, powers: tuple[int, ...] = (1, 2, 3),
+    functions: Sequence[Callable[[Array], Array]] = (), alpha: float = 0.0, intercept: bool = True,
+    weight: Array | None = None, onto: str = "simplex",
+) -> list[Round]:  # fmt: skip
     """Run Algorithm 2 on indicators y (n, k) from zero predictions (Equations 18 and 19).
 
     x (n, d) are the features of all rounds, or a list of those of each.

@@ -41,18 +41,9 @@ def targets(y: NDArray[np.generic], k: int) -> Array:
 
 
 def csgd(
-    x: Array,
-    y: Array,
-    steps: Callable[[int], float],
-    *,
-    w0: Array,
-    b0: Array,
-    s: Array,
-    alpha: float = 0.0,
-    fit_intercept: bool = True,
-    fixed: tuple[Array, Array] | None = None,
-    project: bool = True,
-) -> Result:
+    x: Array, y: Array, steps: Callable[[int], float], *, w0: Array, b0: Array, s: Array, alpha: float = 0.0,
+    fit_intercept: bool = True, fixed: tuple[Array, Array] | None = None, project: bool = True,
+) -> Result:  # fmt: skip
     """Algorithm 1 for the k columns of y (n, k), which is Algorithm 2; NCSGD by its steps, SGD if not `project`."""
     n, d = x.shape
     if fit_intercept:
@@ -83,15 +74,9 @@ def csgd(
 
 
 def centred_sgd(
-    x: Array,
-    y: Array,
-    steps: Callable[[int], float],
-    *,
-    w0: Array,
-    s: Array,
-    alpha: float = 0.0,
+    x: Array, y: Array, steps: Callable[[int], float], *, w0: Array, s: Array, alpha: float = 0.0,
     fixed: tuple[Array, Array] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """SGD on rows and targets less their means, the row's own part of the means included."""
     n, d = x.shape
     w = w0.copy()

@@ -150,7 +150,6 @@ class Ascent:
 
     @property
     def w(self):
-        """The weights."""
         return np.sign(self.u) * np.maximum(np.abs(self.u) - self.l1, 0.0) / (1.0 - self.l1)
 
     def visit(self, order):

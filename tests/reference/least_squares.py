@@ -97,13 +97,7 @@ class Problem:
 
 
 def problem(
-    x: Array,
-    y: Array,
-    link: str,
-    alpha: float,
-    *,
-    s: Array | None = None,
-    constant: bool = True,
+    x: Array, y: Array, link: str, alpha: float, *, s: Array | None = None, constant: bool = True
 ) -> Problem:
     """Put a constant column behind the rows where asked."""
     ones = np.ones((len(x), 1))

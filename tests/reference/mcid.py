@@ -111,19 +111,10 @@ def onto_ball(w: Array, alpha: float) -> Array:
 
 
 def train(
-    x: Array,
-    y: NDArray[np.integer],
-    loss: str,
-    alpha: float,
-    batches: Sequence[NDArray[np.integer]],
-    *,
-    w0: Array,
-    t0: float = 0.0,
-    s: Array | None = None,
-    fit_intercept: bool = False,
-    tail_from: float = np.inf,
+    x: Array, y: NDArray[np.integer], loss: str, alpha: float, batches: Sequence[NDArray[np.integer]], *, w0: Array,
+    t0: float = 0.0, s: Array | None = None, fit_intercept: bool = False, tail_from: float = np.inf,
     ball: bool = False,
-) -> Result:
+) -> Result:  # fmt: skip
     """Algorithm 1 over the given batches A_1, A_2, ...: x (n, d), w0 (d, k); with the ball of Pegasos, if asked."""
     w, b = w0.copy(), np.zeros(w0.shape[1])
     out = Result(w, b, np.zeros_like(w), np.zeros_like(b), 0.0, 0)

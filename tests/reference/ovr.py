@@ -29,15 +29,9 @@ SLOPES = {"ovr_hinge": hinge_slope, "ovr_log": log_slope}
 
 
 def train_binary(
-    x: Array,
-    target: Array,
-    loss: str,
-    alpha: float,
-    batches: Sequence[NDArray[np.integer]],
-    t0: float = 0.0,
-    *,
+    x: Array, target: Array, loss: str, alpha: float, batches: Sequence[NDArray[np.integer]], t0: float = 0.0, *,
     ball: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """Train one model on targets of -1 and +1; return its last weights, shape (d,)."""
     w = np.zeros(x.shape[1])
     for t, batch in enumerate(batches, start=1):
@@ -52,16 +46,9 @@ def train_binary(
 
 
 def train(
-    x: Array,
-    y: NDArray[np.integer],
-    n_classes: int,
-    loss: str,
-    alpha: float,
-    batches: Sequence[NDArray[np.integer]],
-    t0: float = 0.0,
-    *,
-    ball: bool = False,
-) -> Array:
+    x: Array, y: NDArray[np.integer], n_classes: int, loss: str, alpha: float, batches: Sequence[NDArray[np.integer]],
+    t0: float = 0.0, *, ball: bool = False,
+) -> Array:  # fmt: skip
     """Train a model for each class against the rest, one after the other; return (d, n_classes)."""
     models = [
         train_binary(x, np.where(y == c, 1.0, -1.0), loss, alpha, batches, t0, ball=ball)

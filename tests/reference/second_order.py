@@ -5,7 +5,7 @@ feature whose prior is zero. Ours, not the papers': the curvature of logistic ro
 special examples, the share of an output in the one matrix, the weights s_i, and the intercept without a penalty.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from reference import mcid
 
 Array = NDArray[np.float64]
-RowLoss = Callable[[Array, int], tuple[float, Array]]
 
 
 def _loss(name: str, y: Array | NDArray[np.integer], z: Array, i: int) -> tuple[float, Array]:
@@ -34,17 +33,9 @@ def curvatures(name: str, y: Array | NDArray[np.integer], z: Array, g: Array) ->
 
 
 def second_order_sgd(
-    x: Array,
-    y: Array | NDArray[np.integer],
-    k: int,
-    name: str,
-    prior: float,
-    order: Sequence[int],
-    *,
-    s: Array,
-    fit_intercept: bool = False,
-    pass_rows: int = 0,
-) -> tuple[Array, Array, float]:
+    x: Array, y: Array | NDArray[np.integer], k: int, name: str, prior: float, order: Sequence[int], *, s: Array,
+    fit_intercept: bool = False, pass_rows: int = 0,
+) -> tuple[Array, Array, float]:  # fmt: skip
     """Return W, b and the progressive loss sum after the rows `order`."""
     n, d = x.shape
     extended = np.hstack([x, np.full((n, 1), float(fit_intercept))])
@@ -96,21 +87,10 @@ def direction(g: Array, pairs: list[tuple[Array, Array]], epsilon: float) -> Arr
 
 
 def olbfgs(
-    x: Array,
-    y: NDArray[np.integer],
-    k: int,
-    name: str,
-    alpha: float,
-    order: Sequence[int],
-    *,
-    s: Array,
-    rank: int = 10,
-    eta0: float = 0.1,
-    tau: float = 1e4,
-    damping: float = 0.1,
-    epsilon: float = 1e-10,
+    x: Array, y: NDArray[np.integer], k: int, name: str, alpha: float, order: Sequence[int], *, s: Array,
+    rank: int = 10, eta0: float = 0.1, tau: float = 1e4, damping: float = 0.1, epsilon: float = 1e-10,
     fit_intercept: bool = False,
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array, float]:  # fmt: skip
     """Return W, b and the progressive loss sum after the rows `order`."""
     theta, pairs, loss_sum = np.zeros((x.shape[1] + 1, k)), [], 0.0
     for t, i in enumerate(order):

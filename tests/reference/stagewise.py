@@ -11,17 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reference import features
 from reference.calibrated import ridge
 
 Array = NDArray[np.float64]
 
 
 def fourier(x: Array, seed: int, stage: int, size: int, bandwidth: float) -> Array:
-    """Random Fourier features of exp(-|x - x'|^2 / s): ``sqrt(2) cos(w'x + b)``, w ~ N(0, 2/s), b uniform."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(8, stage))
-    generator = np.random.Generator(np.random.PCG64(sequence))
-    directions = generator.standard_normal((x.shape[1], size)) * np.sqrt(2.0 / bandwidth)
-    return np.sqrt(2.0) * np.cos(x @ directions + generator.uniform(0.0, 2.0 * np.pi, size))
+    """Return the features of a stage."""
+    return features.fourier(x, size, bandwidth, seed, stage)
 
 
 @dataclass
@@ -63,17 +61,9 @@ def logits(z: Array) -> Array:
 
 
 def logistic(
-    features: Sequence[Array],
-    y: Array,
-    alpha: float,
-    *,
-    s: Array,
-    intercept: bool,
-    rounds: int,
-    accelerate: bool = False,
-    lipschitz: float = 0.5,
-    mean: Callable[[Array], Array] = softmax,
-) -> list[Stage]:
+    features: Sequence[Array], y: Array, alpha: float, *, s: Array, intercept: bool, rounds: int,
+    accelerate: bool = False, lipschitz: float = 0.5, mean: Callable[[Array], Array] = softmax,
+) -> list[Stage]:  # fmt: skip
     """Algorithm 1 on each block, margins of the stages before it as an offset: Equation 14 with a ridge."""
     stages, before = [], np.zeros_like(y)
     for x in features:

@@ -65,17 +65,9 @@ def sgd(
 
 
 def adaptive(
-    x: Array,
-    y: Any,
-    slopes: Slopes,
-    eta0: float,
-    *,
-    eta_b: float,
-    k: int,
-    alpha: float = 0.0,
-    s: Any = None,
+    x: Array, y: Any, slopes: Slopes, eta0: float, *, eta_b: float, k: int, alpha: float = 0.0, s: Any = None,
     intercept: bool = False,
-) -> tuple[Array, Array, Array, float]:
+) -> tuple[Array, Array, Array, float]:  # fmt: skip
     """AdaGrad with one accumulator a feature; every feature decays at every step, by its step as it is after it."""
     w, b, squares, square_b, loss_sum = np.zeros((x.shape[1], k)), np.zeros(k), np.zeros(x.shape[1]), 0.0, 0.0
 

@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from helpers import SECONDS, workers_of
+from helpers import SECONDS, wait_until, workers_of
 
 from distls.synthetic.generation import generate
 
@@ -44,13 +43,9 @@ class Command:
 
     def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "distls", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+            [sys.executable, "-m", "distls", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, **(environment or {})}, start_new_session=True,
+        )  # fmt: skip
 
     def workers(self) -> list[psutil.Process]:
         """Return the worker processes that have been started so far."""
@@ -58,11 +53,7 @@ class Command:
 
     def when(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()`, failing when the command ends first."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
-            assert time.monotonic() < deadline, "waited too long"
-            time.sleep(0.02)
+        wait_until(condition, self.process)
 
     def interrupt(self, number: int) -> None:
         """Send a signal to the whole process group, as a terminal does."""

@@ -23,12 +23,9 @@ class Started:
 
     def __init__(self, *arguments, environment=None):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "distls", *map(str, arguments)],
-            env={**os.environ, **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            [sys.executable, "-m", "distls", *map(str, arguments)], env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def end(self):
         """Wait; return exit code, stdout, stderr."""
@@ -120,15 +117,9 @@ def test_tls_by_dasks_own_configuration(documents, tmp_path, undisturbed):
         assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
         tcp = made.address.replace("tls", "tcp")
         told = {
-            plain: (
-                1,
-                f"no Dask scheduler at {tcp}: it speaks TLS; use tls:// with --tls-ca, --tls-cert and ",
-            ),
-            keyless: (
-                2,
-                f"--scheduler {made.address}: TLS needs certificates: give --tls-ca, --tls-cert and ",
-            ),
-        }
+            plain: (1, f"no Dask scheduler at {tcp}: it speaks TLS; use tls:// with --tls-ca, --tls-cert and "),
+            keyless: (2, f"--scheduler {made.address}: TLS needs certificates: give --tls-ca, --tls-cert and "),
+        }  # fmt: skip
         for refused, (number, message) in told.items():
             code, out, error = refused.end()
             assert (code, out, error.count("\n")) == (number, "", 1), error

@@ -44,12 +44,9 @@ UPDATES = {
 def _run(update, cache):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(update=update), str(cache)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", PROGRAM.format(update=update), str(cache)], env=environment, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
     return done.stdout.splitlines()
 
 
@@ -75,23 +72,12 @@ def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
 
     def fitted(run, *options):
         command = [
-            "fit",
-            "mcid",
-            tmp_path / "data",
-            tmp_path / run,
-            "-p",
-            "alpha=0.01",
-            "--passes",
-            2,
-            *options,
-        ]
+            "fit", "mcid", tmp_path / "data", tmp_path / run, "-p", "alpha=0.01", "--passes", 2, *options,
+        ]  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-m", "distls", *map(str, command), "--quiet"],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return load_model(tmp_path / run).sha256, done.stderr
 
@@ -129,12 +115,8 @@ def test_an_ingest_compiles_nothing_of_what_was_compiled_beside_it(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", compile_beside._PROGRAM], env=environment, check=True)
     done = subprocess.run(
-        [sys.executable, "-c", INGESTS, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", INGESTS, str(tmp_path)], env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     for line in done.stdout.splitlines()[-6:]:
         name, loaded, compiled = line.split()
         assert int(loaded) > 0, name

@@ -15,12 +15,10 @@ import pytest
 from fault_helpers import disk
 from helpers import distls, labelled_rows, raised, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.storage.dataset.dataset import open_dataset
+from distls import add_columns, fit, open_dataset
 from distls.storage.errors import DistlsError, StorageError
 from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit
 
 __all__ = ["disk"]
 
@@ -174,12 +172,9 @@ def test_predict_writes_all_or_nothing(disk, train, tmp_path, ending):
 Case = tuple[str, Callable[[Path, Path, Path], tuple[object, ...]]]
 LIMITED = [
     ("ingest", lambda train, text, place: ("ingest", text, place / "out", "--n-features", WIDE)),
-    (
-        "fit",
-        lambda train, text, place: ("fit", "mcid", train, place / "out", "--passes", 1, "--eval-every", 0),
-    ),
+    ("fit", lambda train, text, place: ("fit", "mcid", train, place / "out", "--passes", 1, "--eval-every", 0)),
     ("predict", lambda train, text, place: ("predict", place / "run", train, place / "out.csv", "--top", 4)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -9,10 +9,9 @@ from helpers import labelled_rows, write_dataset
 from merge_helpers import process_number
 from worker_faults import Fault
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
-from distls.training.fitting import fit
 from distls.workers.rounds import task
 from distls.workers.rounds.ledger import Ledger
 

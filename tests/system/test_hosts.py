@@ -13,8 +13,7 @@ import pytest
 from helpers import SECONDS, wait_until
 
 from benchmarks.faults.hosts import SCHEDULER, Hosts
-from distls.synthetic.generation import generate
-from distls.training.fitting import fit
+from distls import fit, generate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
 
@@ -70,11 +69,7 @@ class Fit:
 
     def when(self, condition):
         """Wait until `condition()`, failing when the fit ends first."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self._process.poll() is None, f"ended early: {self._process.communicate()[0]}"
-            assert time.monotonic() < deadline, "waited too long"
-            time.sleep(0.02)
+        wait_until(condition, self._process)
 
     def end(self):
         """Wait for the end of the fit, which must be a good one."""

@@ -97,13 +97,9 @@ class Stalled:
             f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=self.environment,
-        )
+            [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, env=self.environment,
+        )  # fmt: skip
 
     def hold(self):
         self._hold.touch()
@@ -113,11 +109,16 @@ class Stalled:
         Path(f"{self._hold}.reached").unlink(missing_ok=True)
 
     def when(self, condition):
-        wait_until(lambda: condition() or self.process.poll() is not None)
-        assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
+        wait_until(condition, self.process)
 
     def when_reached(self):
         self.when(Path(f"{self._hold}.reached").exists)
+
+    def hold_in_round(self, run):
+        """Let three rounds be done, and hold the command in a later one."""
+        self.when(lambda: _rounds(run) >= 3)
+        self.hold()
+        self.when_reached()
 
     def end(self, *numbers, pause=0.0):
         """Send signals to the command and its children; return stdout and stderr when it has ended as promised."""
@@ -183,9 +184,7 @@ def test_a_round_that_does_not_end(stalled, data, tmp_path, undisturbed, number)
     `distls resume`; a checkpoint, exit code 3 | bits"""
     run = tmp_path / "run"
     stalled.start(*_fit(data, run, "--workers", 2))
-    stalled.when(lambda: _rounds(run) >= 3)
-    stalled.hold()
-    stalled.when_reached()
+    stalled.hold_in_round(run)
     out, err = stalled.end(number)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("interrupted after ")
@@ -208,9 +207,7 @@ def test_a_round_that_does_not_end_on_a_running_cluster(stalled, data, tmp_path,
         wait_until(lambda: contact.exists() and contact.read_text().rstrip().endswith("}"))
         address = json.loads(contact.read_text())["address"]
         stalled.start(*_fit(data, run, "--scheduler", address))
-        stalled.when(lambda: _rounds(run) >= 3)
-        stalled.hold()
-        stalled.when_reached()
+        stalled.hold_in_round(run)
         out, err = stalled.end(signal.SIGTERM)
         assert (out, err.count("\n")) == ("", 1)
         assert err.endswith(RESUME.format(run=run) + "\n")
@@ -272,9 +269,7 @@ def test_what_is_stuck_loses_nothing_that_was_saved(stalled, data, tmp_path, und
     elif phase == "kernel":
         stalled.environment["PATIENCE"] = str(interrupts._PATIENCE_SECONDS)
     stalled.start(*_fit(data, run, *executor), faults=STUCK[phase])
-    stalled.when(lambda: _rounds(run) >= 3)
-    stalled.hold()
-    stalled.when_reached()
+    stalled.hold_in_round(run)
     saved = {path.name for path in (run / "checkpoints").glob("round-??????")}
     assert saved
     assert stalled.end(*numbers, pause=1.5) == ("", AT_ONCE)

@@ -22,7 +22,7 @@ from helpers import Exploit, distls, examples, labelled_rows, printed, raised, w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.columns.sharding import add_columns
+from distls import DistlsError, add_columns, fit, resume
 from distls.execution.serial import SerialExecutor
 from distls.solvers.status import Status
 from distls.storage.dataset.chunks import read_arrays, write_array, write_arrays
@@ -30,12 +30,10 @@ from distls.storage.dataset.column_shards import open_columns
 from distls.storage.dataset.dataset import open_dataset, publish
 from distls.storage.dataset.metadata import digest_of
 from distls.storage.dataset.partitions import write_partition
-from distls.storage.errors import DistlsError
 from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import load_model, weights_sha256
 from distls.testing.solvers import StopAfter, interrupted
-from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import clear_cache
 
 SERIAL = ("--executor", "serial", "--quiet")
@@ -258,10 +256,7 @@ DATASETS = {
     "objects": (lambda d: array_of(d, data_type="object"), "the partition table cannot be read"),
     "huge shape": (lambda d: array_of(d, shape=[2**60]), "the partition table cannot be read"),
     "other codecs": (lambda d: array_of(d, codecs=[{"name": "pickle"}]), "not an uncompressed array"),
-    "transformers": (
-        lambda d: array_of(d, storage_transformers=[{"name": "x"}]),
-        "not an uncompressed array",
-    ),
+    "transformers": (lambda d: array_of(d, storage_transformers=[{"name": "x"}]), "not an uncompressed array"),
     "link to metadata": (lambda d: lead_out(d / "zarr.json"), "a link leads out of"),
     "link to the table": (lambda d: lead_out(d / "partitions"), "a link leads out of"),
     "link to rows": (lambda d: lead_out(d / "rows"), "a link leads out of"),
@@ -271,7 +266,7 @@ DATASETS = {
     "deep": (lambda d: deep(d / "zarr.json"), "zarr.json has no distls metadata"),
     "wide": (lambda d: wide(d / "zarr.json"), "zarr.json has no distls metadata"),
     "huge number": (lambda d: forge(d, n_features=2**70), "metadata out of range"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.fast_cases("array names$", "huge shape$", "link to the table$", "pipe$", "zstd bomb$")
@@ -377,13 +372,8 @@ MODEL = "run/model"
 
 def recipe(**changes):
     features = {
-        "kind": "fourier",
-        "size": 10,
-        "seed": 0,
-        "bandwidth": 1.0,
-        "degree": 2,
-        "n_features": FEATURES,
-    }
+        "kind": "fourier", "size": 10, "seed": 0, "bandwidth": 1.0, "degree": 2, "n_features": FEATURES,
+    }  # fmt: skip
     features |= {"expand": 0, "first_stage": 0, "n_stages": 3} | changes
     return {"n_features": FEATURES, "features": features}
 
@@ -426,29 +416,17 @@ MODELS = {
         lambda m: forge_bundle(m, recipe={"n_features": "x"}),
         "its recipe: Expected `int`, got `str` - at `$.n_features`",
     ),
-    "blocks": (
-        lambda m: forge_bundle(m, recipe=recipe(n_stages=2**60)),
-        "Expected `int` <= 65536 - at `$.n_stages`",
-    ),
-    "degree": (
-        lambda m: forge_bundle(m, recipe=recipe(degree=2**60)),
-        "Expected `int` <= 65536 - at `$.degree`",
-    ),
-    "too few weights": (
-        lambda m: forge_bundle(m, recipe=recipe(size=1000)),
-        "weights that do not fit the recipe",
-    ),
-    "other rows": (
-        lambda m: forge_bundle(m, recipe=recipe(n_features=7)),
-        "weights that do not fit the recipe",
-    ),
+    "blocks": (lambda m: forge_bundle(m, recipe=recipe(n_stages=2**60)), "Expected `int` <= 65536 - at `$.n_stages`"),
+    "degree": (lambda m: forge_bundle(m, recipe=recipe(degree=2**60)), "Expected `int` <= 65536 - at `$.degree`"),
+    "too few weights": (lambda m: forge_bundle(m, recipe=recipe(size=1000)), "weights that do not fit the recipe"),
+    "other rows": (lambda m: forge_bundle(m, recipe=recipe(n_features=7)), "weights that do not fit the recipe"),
     "calibration": (
         lambda m: forge_bundle(
             m, recipe={"n_features": FEATURES, "calibration": {"powers": [2**60], "onto": "x"}}
         ),
         "its recipe: Expected `int` <= 65536 - at `$.calibration.powers[0]`",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.fast_cases("array", "degree", "loss", "pickle of", "width")
@@ -471,11 +449,7 @@ def test_a_model_that_scores_with_good_recipes_is_not_refused(at):
 
 
 LIKE = {
-    "idf": (
-        {"transforms": [{"name": "idf"}]},
-        {"features_idf": np.ones(3)},
-        "fitted array idf of another shape",
-    ),
+    "idf": ({"transforms": [{"name": "idf"}]}, {"features_idf": np.ones(3)}, "fitted array idf of another shape"),
     "kept": (
         {"transforms": [{"name": "min_count", "columns": FEATURES, "kept": FEATURES}]},
         {"features_kept": np.arange(FEATURES) + 1000},
@@ -496,7 +470,7 @@ LIKE = {
         {},
         "its source recipe: Expected `object`, got `int` - at `$.features[0]`",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.fast_cases("idf", "transforms")
@@ -521,10 +495,7 @@ RUNS = {
     "method": (lambda r: forge_json(r / "config.json", method="os.system"), "not written by distls"),
     "grid": (lambda r: forge_json(r / "config.json", grid=[{"alpha": "x"}]), "not written by distls"),
     "settings": (lambda r: forge_json(r / "config.json", grid=[{}]), "not written by distls"),
-    "data": (
-        lambda r: forge_json(r / "config.json", dataset="a\0b"),
-        "config.json was not written by distls",
-    ),
+    "data": (lambda r: forge_json(r / "config.json", dataset="a\0b"), "config.json was not written by distls"),
     "seed": (
         lambda r: forge_json(r / "config.json", seed=[]),
         "config.json was not written by distls (Expected `int`, got `array` - at `$.seed`)",
@@ -532,14 +503,11 @@ RUNS = {
     "passes": (lambda r: forge_json(r / "status.json", passes="9"), "status.json was not written by distls"),
     "checkpoint": (lambda r: unpickled(checkpoint(r) / "bundle.json"), "bundle.json is not a checkpoint"),
     "array": (lambda r: unpickled(next(checkpoint(r).glob("*.npy"))), "its bytes do not match bundle.json"),
-    "names": (
-        lambda r: redescribe(checkpoint(r), lambda c: c["arrays"].update({"../x": {}})),
-        "illegal array name",
-    ),
+    "names": (lambda r: redescribe(checkpoint(r), lambda c: c["arrays"].update({"../x": {}})), "illegal array name"),
     "field": (lambda r: forge_state(r, __class__="x"), "not written by distls"),
     "progress": (lambda r: forge_bundle(checkpoint(r), progress=3), "not written by distls"),
     "request": (lambda r: forge_json(r / "config.json", seed=7), "config.json was changed"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.fast_cases("array", "data", "method", "request", "status")
@@ -648,10 +616,7 @@ SOURCES = {
     "npy columns": ("a.npy", lambda p: npy_header(p, (2, 2**60))),
     "npy negative": ("a.npy", lambda p: npy_header(p, (-2, 5))),
     "npy objects": ("a.npy", lambda p: np.save(p, pickled(p).reshape(1, 2), allow_pickle=True)),
-    "npy code": (
-        "a.npy",
-        lambda p: p.write_bytes(b"\x93NUMPY\1\0\x20\0__import__('os').system('true')\n" + bytes(9)),
-    ),
+    "npy code": ("a.npy", lambda p: p.write_bytes(b"\x93NUMPY\1\0\x20\0__import__('os').system('true')\n" + bytes(9))),
     "npz rows": ("a.npz", lambda p: npz(p, X=header((2**40, 10)), y=np.zeros(2))),
     "npz objects": ("a.npz", lambda p: npz(p, X=np.zeros((2, 3), np.float32), y=pickled(p))),
     "npz shape": ("a.npz", lambda p: npz(p, **csr(n_rows=2**45))),
@@ -663,7 +628,7 @@ SOURCES = {
     "npz without a part": ("a.npz", lambda p: npz(p, **{k: v for k, v in csr().items() if k != "format"})),
     "idx": ("a.idx", lambda p: idx(p, [2**32 - 1] * 4)),
     "not a file": ("a.npy", os.mkfifo),
-}
+}  # fmt: skip
 
 
 @pytest.mark.fast_cases("idx", "npy objects", "npz offsets", "npz without")
@@ -768,13 +733,8 @@ def zarr_v2(path, name, codecs, payload, shape=(4,), dtype="|O"):
     array = path / name
     array.mkdir(parents=True)
     described = {
-        "zarr_format": 2,
-        "shape": shape,
-        "chunks": shape,
-        "dtype": dtype,
-        "fill_value": "",
-        "order": "C",
-    }
+        "zarr_format": 2, "shape": shape, "chunks": shape, "dtype": dtype, "fill_value": "", "order": "C",
+    }  # fmt: skip
     (array / ".zarray").write_text(json.dumps(described | codecs))
     (array / ".".join("0" * len(shape))).write_bytes(payload)
 

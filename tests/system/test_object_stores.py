@@ -10,18 +10,13 @@ import pytest
 from helpers import Ended, distls, labelled_rows, raised, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, forget_clients, object_store
 
-from distls.estimators.stochastic import MCIDClassifier
-from distls.evaluation.evaluate import evaluate
+from distls import MCIDClassifier, evaluate, fit, ingest, open_dataset, predict, resume
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.dask.local_cluster import start_local
-from distls.ingestion.ingest import ingest
-from distls.prediction.predict import predict
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError
 from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.model.model import load_model
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 ROWS = 2000
@@ -70,26 +65,16 @@ class Tour(NamedTuple):
 def tour(root, text, executor, methods):
     """Ingest, train, score and predict; column shards are made where a method reads them."""
     report = ingest(
-        [str(text)],
-        f"{root}/d",
-        split={"held": 0.2},
-        partition_size=PARTITION,
-        columns="bcd" in methods,
+        [str(text)], f"{root}/d", split={"held": 0.2}, partition_size=PARTITION, columns="bcd" in methods,
         executor=executor,
-    )
+    )  # fmt: skip
     data = open_dataset(report.paths[0])
     held = open_dataset(f"{root}/d-held")
     weights = []
     for name, asked in methods.items():
         done = fit(
-            name,
-            f"{root}/d",
-            f"{root}/{name}",
-            eval_data=held,
-            executor=executor,
-            checkpoint_seconds=0,
-            **asked,
-        )
+            name, f"{root}/d", f"{root}/{name}", eval_data=held, executor=executor, checkpoint_seconds=0, **asked,
+        )  # fmt: skip
         weights.append(load_model(f"{root}/{name}").sha256)
         assert done.model.sha256 == weights[-1]
     predict(f"{root}/mcid", held, f"{root}/p.csv", executor=executor)
@@ -221,14 +206,8 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(faults, data, undisturbed
 
     with pytest.raises(DistlsError) as ended:
         fit(
-            "mcid",
-            data,
-            run,
-            params={"alpha": 1e-4},
-            passes=PASSES,
-            callbacks=[Breaks()],
-            checkpoint_seconds=0,
-        )
+            "mcid", data, run, params={"alpha": 1e-4}, passes=PASSES, callbacks=[Breaks()], checkpoint_seconds=0,
+        )  # fmt: skip
     line = str(ended.value)
     assert line.startswith(f"{run}/")
     assert line.endswith(

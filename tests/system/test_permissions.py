@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from helpers import SECONDS
+
+from distls import add_columns, open_dataset
 
 # Everything that is kept, and what is there meanwhile, with the mode that it had.
 PROGRAM = """
@@ -57,25 +61,15 @@ def test_no_file_is_wider_than_the_mask(mask):
         temporary.mkdir()
         temporary.chmod(0o1777)
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, folder],
-            env={**os.environ, "TMPDIR": str(temporary)},
-            umask=mask,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+            [sys.executable, "-c", PROGRAM, folder], env={**os.environ, "TMPDIR": str(temporary)}, umask=mask,
+            capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
     modes = {Path(name): mode for name, mode in json.loads(done.stdout).items()}
     kept = {name: mode for name, mode in modes.items() if name.parts[0] != "tmp"}
     assert {name.parts[0] for name in kept} >= {
-        "train",
-        "train-test",
-        "ingested",
-        "run",
-        "out.zarr",
-        "out.csv",
-    }
+        "train", "train-test", "ingested", "run", "out.zarr", "out.csv",
+    }  # fmt: skip
     assert {".ingest", ".columns"} <= {part for name in kept for part in name.parts}
     for name, mode in kept.items():
         widest = 0o777 if stat.S_ISDIR(mode) else 0o666
@@ -84,3 +78,71 @@ def test_no_file_is_wider_than_the_mask(mask):
     private = {name: mode for name, mode in modes.items() if name.parent == Path("tmp")}
     assert f"distls-{os.geteuid()}" in {name.name for name in private}
     assert {stat.S_IMODE(mode) for mode in private.values()} == {0o700}
+
+
+# -- column shards by real processes ---------------------------------------------------------------------
+
+
+# a thousand shards or more, which take a while to write
+SIZE = 2**13
+
+
+@pytest.fixture(scope="module")
+def undisturbed(documents, tmp_path_factory):
+    path = shutil.copytree(documents, tmp_path_factory.mktemp("quiet") / "train")
+    return add_columns(path, shard_size=SIZE).columns.digest
+
+
+@pytest.fixture
+def train(documents, tmp_path):
+    return shutil.copytree(documents, tmp_path / "train")
+
+
+def _digest(path):
+    shards = open_dataset(path).columns
+    return None if shards is None else shards.digest
+
+
+def _started(command, train, what):
+    """Start a transposition with two workers; return when something of it is done."""
+    started = command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet")
+    started.when(lambda: any((train / ".columns" / what).glob("*.*n")))
+    return started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["groups", "records"])
+def test_killed_it_goes_on(command, train, undisturbed, what):
+    started = _started(command, train, what)
+    started.interrupt(signal.SIGKILL)
+    started.end()
+    assert _digest(train) is None
+    code, out, error = command(
+        "columns", train, "--shard-size", SIZE, "--executor", "serial", "--quiet"
+    ).end()
+    assert (code, error) == (0, "")
+    assert out.startswith(f"{train}: ")
+    assert _digest(train) == undisturbed
+    assert sorted(p.name for p in train.iterdir()) == [
+        "columns", "partitions", "rows", "zarr.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_nothing(command, train, undisturbed):
+    started = _started(command, train, "records")
+    started.workers()[0].send_signal(signal.SIGKILL)
+    assert _digest(train) is None, "killed too late to matter"
+    code, _, error = started.end()
+    assert (code, error) == (0, "")
+    assert _digest(train) == undisturbed
+
+
+@pytest.mark.slow
+def test_interrupted_it_goes_on(command, train, undisturbed):
+    started = _started(command, train, "records")
+    started.interrupt(signal.SIGINT)
+    assert started.end() == (3, "", "interrupted\n")
+    assert _digest(train) is None
+    assert command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet").end()[0] == 0
+    assert _digest(train) == undisturbed

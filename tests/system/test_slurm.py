@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from deploy_helpers import DEPLOY, free_port, sha256_of, write_secret
-from helpers import SECONDS, labelled_rows, wait_until, write_dataset
+from deploy_helpers import DEPLOY, sha256_of, write_secret
+from helpers import SECONDS, free_port, labelled_rows, wait_until, write_dataset
 
 from distls.training.fitting import fit
 
@@ -93,12 +93,8 @@ class Slurm:
 
     def _munge_files(self):
         names = {
-            "socket": "socket",
-            "key-file": "key",
-            "pid-file": "pid",
-            "log-file": "log",
-            "seed-file": "seed",
-        }
+            "socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed",
+        }  # fmt: skip
         return [f"--{option}={self.folder}/munge.{name}" for option, name in names.items()]
 
     def _daemon(self, *command):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import SECONDS, wait_until
+from helpers import SECONDS, free_port, wait_until
 
 from distls.cli import cli
 
@@ -83,11 +83,8 @@ def made(tmp_path_factory):
 
 def _ended(place, line, how="", encoding=""):
     """Run a command, one that serves until it is interrupted; return exit code, stdout and stderr."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        # without a reader
-        reading, writing = os.pipe()
+    port = free_port()
+    reading, writing = os.pipe()  # without a reader
     os.close(reading)
     environment = {**C, "PYTHONIOENCODING": encoding} if encoding else {}
     command = [sys.executable, "-m", "distls", *line.replace("PORT", str(port)).split()]

@@ -9,9 +9,8 @@ import sys
 import pytest
 from helpers import distls, labelled_rows, write_dataset
 
+from distls import fit, open_dataset
 from distls.cli import cli
-from distls.storage.dataset.dataset import open_dataset
-from distls.training.fitting import fit
 
 SERIAL = ("--executor", "serial")
 
@@ -125,19 +124,9 @@ REFUSED = [
 
 
 @pytest.mark.fast_cases(
-    "1-arguments0",
-    "2-arguments5-no",
-    "2-arguments10",
-    "2-arguments16",
-    "2-arguments21",
-    "2-arguments26",
-    "1-arguments31",
-    "1-arguments36",
-    "1-arguments41",
-    "1-arguments47",
-    "1-arguments52",
-    "2-arguments57",
-)
+    "1-arguments0", "2-arguments5-no", "2-arguments10", "2-arguments16", "2-arguments21", "2-arguments26",
+    "1-arguments31", "1-arguments36", "1-arguments41", "1-arguments47", "1-arguments52", "2-arguments57",
+)  # fmt: skip
 @pytest.mark.parametrize(("code", "arguments", "message"), REFUSED)
 def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, message):
     before = sorted(place.iterdir())
@@ -155,17 +144,14 @@ def test_refused_in_one_line_and_nothing_is_written(place, code, arguments, mess
         (("fit", "mcid", "a", "b", "--nope"), "No such option '--nope'"),
         (("fit", "mcid", "a", "b", "--passes", "0"), "'--passes': 0.0 is not in the range x>0"),
         (("train", "a", "b", "--tol", "-1"), "'--tol': -1.0 is not in the range x>0"),
-        (
-            ("fit", "mcid", "a", "b", "--memory-limit", "6XB"),
-            "'6XB' is not a size; write it like 600MiB or 2GiB",
-        ),
+        (("fit", "mcid", "a", "b", "--memory-limit", "6XB"), "'6XB' is not a size; write it like 600MiB or 2GiB"),
         (("fit", "mcid", "a", "b", "--memory-limit", "-5"), "'-5': a size must be positive"),
         (("fit", "mcid", "a", "b", "--workers", "0"), "'--workers': 0 is not in the range x>=1"),
         (("ingest", "a", "b", "--format", "xls"), "'xls' is not one of"),
         (("generate", "dense", "b", "--rows", "0"), "'--rows': 0 is not in the range x>=1"),
         (("evaluate", "a", "b", "--unknown-labels", "x"), "'x' is not one of"),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage(arguments, text):
     code, out, err = distls(*arguments)
     assert (code, out) == (2, "")
@@ -273,13 +259,9 @@ def test_columns_are_added_once_and_described(place, tmp_path):
     assert distls("columns", path) == (0, line + ", there already\n", "")
     assert distls("columns", path, "--shard-size", "16MiB").out == line + ", there already\n"
     assert _fields(distls("info", path, "--json").out)["columns"] == {
-        "shards": 8,
-        "shard_size": 16 * 2**20,
-        "stored_bytes": shards.stored_bytes.sum(),
-        "decoded_bytes": shards.decoded_bytes.sum(),
-        "codec": "none",
-        "digest": shards.digest,
-    }
+        "shards": 8, "shard_size": 16 * 2**20, "stored_bytes": shards.stored_bytes.sum(),
+        "decoded_bytes": shards.decoded_bytes.sum(), "codec": "none", "digest": shards.digest,
+    }  # fmt: skip
     assert distls("columns", path, "--shard-size", "2KiB", "--quiet", *SERIAL).err == ""
     replaced = open_dataset(path).columns
     assert (replaced.shard_size, len(replaced) > 8) == (2048, True)

@@ -10,10 +10,9 @@ import click
 import pytest
 
 import distls
-from distls import facts
+from distls import export, facts
 from distls.cli import cli
 from distls.ingestion.formats.format_registry import option_infos
-from distls.interchange.export import export
 from distls.storage.errors import BadInputError
 from distls.workers.rounds import worker_checks
 from distls.workers.rounds.block_stream import DatasetRef

@@ -2,12 +2,17 @@
 
 import errno
 import io
+import os
+import subprocess
 import sys
 
 import click
 import pytest
+from helpers import distls
 
+from distls.cli import support
 from distls.cli.output import Output, check_stdout, guard_streams, show, show_table
+from distls.execution import ClusterOptions
 from distls.storage.errors import StorageError
 from distls.training.callbacks import LineProgress
 
@@ -77,3 +82,52 @@ def test_progress_that_cannot_be_written_costs_no_round():
     LineProgress(Failing())._say("round 1")
     with open("/dev/null") as closed:
         LineProgress(closed)._say("round 1")
+
+
+# -- what commands say about where they run --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "begun"), [(1, "1 worker process on this machine"), (2, "2 worker processes on this machine")]
+)
+def test_worker_processes_are_said_to_be_within_reach_of_other_users(workers, begun):
+    """A Dask cluster on loopback has no passwords: whoever reaches it runs programs as its user."""
+    said = support._chosen_executor(ClusterOptions(executor="dask", workers=workers))
+    assert said.startswith(f"{begun}, whose other users can reach ")
+    assert said.endswith("run programs as you (--executor serial starts none)")
+
+
+def test_without_workers_there_is_nothing_to_reach():
+    assert "users" not in support._chosen_executor(ClusterOptions(executor="serial"))
+
+
+# -- `distls warm` ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.fast_cases("none")
+@pytest.mark.parametrize("methods", [[], ["sgd", "bcd"]], ids=["none", "methods"])
+def test_tables_and_text_are_used(methods):
+    assert distls("warm", *methods) == (0, "", "the kernels of first commands are compiled\n")
+
+
+def test_another_name_is_refused():
+    done = distls("warm", "sgdd")
+    assert done.code == 2
+    assert "sgdd" in done.err
+
+
+@pytest.mark.slow
+def test_a_first_fit_then_compiles_nothing(tmp_path):
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+
+    def run(*words):
+        subprocess.run([sys.executable, "-m", "distls", *words], env=environment, check=True, cwd=tmp_path)
+        return set(cache.rglob("*.nbc"))
+
+    compiled = run("warm", "sgd", "--quiet")
+    assert compiled
+    (tmp_path / "t.csv").write_text("h,w,y\n" + "".join(f"{i},{i % 3},{'ab'[i % 2]}\n" for i in range(50)))
+    assert run("train", "t.csv", "m", "--quiet") == compiled
+    assert run("fit", "sgd", "m-data", "f", "--quiet") == compiled
+    assert run("predict", "m", "t.csv", "p.csv", "--labelled") == compiled

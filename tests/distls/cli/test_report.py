@@ -28,20 +28,12 @@ from distls.training.setting_fit import FitResult
 @pytest.mark.parametrize(
     ("layout", "options", "text"),
     [
-        (
-            "csr",
-            {},
-            "16 rows x 37 features, {nnz:.1f} non-zeros a row, 3 classes, 3 partitions, {stored} stored",
-        ),
+        ("csr", {}, "16 rows x 37 features, {nnz:.1f} non-zeros a row, 3 classes, 3 partitions, {stored} stored"),
         ("dense", {}, "16 rows x 37 features, 3 classes, 3 partitions, {stored} stored"),
         ("dense", {"target": "none"}, "16 rows x 37 features, no labels, 3 partitions, {stored} stored"),
-        (
-            "dense",
-            {"target": "continuous"},
-            "16 rows x 37 features, continuous, 3 partitions, {stored} stored",
-        ),
+        ("dense", {"target": "continuous"}, "16 rows x 37 features, continuous, 3 partitions, {stored} stored"),
     ],
-)
+)  # fmt: skip
 def test_a_dataset_on_one_line(small_csr, small_dense, layout, options, text):
     data = (small_csr if layout == "csr" else small_dense)(**options).dataset
     stored = int(data.stored_bytes.sum())
@@ -94,17 +86,8 @@ def test_of_many_classes_the_worst_are_shown():
     ]
     # of equal F1 those with the most rows first
     assert [line.split()[0] for line in lines[3:]] == [
-        "22",
-        "20",
-        "18",
-        "16",
-        "14",
-        "12",
-        "10",
-        "8",
-        "6",
-        "4",
-    ]
+        "22", "20", "18", "16", "14", "12", "10", "8", "6", "4",
+    ]  # fmt: skip
     every = evaluation_lines(made, every=True)
     assert [line.split()[0] for line in every[2:]] == [str(i) for i in range(23)]
 
@@ -146,17 +129,8 @@ def test_the_story_of_a_run(data, tmp_path):
     assert lines[1].startswith("loss=softmax, alpha=0.01, batch_size=1, ")
     table = lines[3:7]
     assert table[0].split() == [
-        "round",
-        "passes",
-        "seconds",
-        "loss",
-        "error",
-        "%",
-        "eval",
-        "%",
-        "objective",
-        "read",
-    ]
+        "round", "passes", "seconds", "loss", "error", "%", "eval", "%", "objective", "read",
+    ]  # fmt: skip
     assert {len(line) for line in table} == {len(table[0])}, "columns stand under each other"
     assert [row.split()[0] for row in table[1:]] == ["1", "2", "3"]
     assert [row.split()[5] == "-" for row in table[1:]] == [True, False, False]

@@ -26,34 +26,12 @@ ALIKE = {
 PRINTED = {("fit", "page"), ("evaluate", "every"), ("plan", "executor_kind")}
 # What only a program can give: objects, and functions that are called back.
 OF_PROGRAMS = {
-    "executor",
-    "client",
-    "memory",
-    "callbacks",
-    "notify",
-    "progress",
-    "y",
-    "sample_weight",
-    "read",
-    "name",
-    "beside",
-}
+    "executor", "client", "memory", "callbacks", "notify", "progress", "y", "sample_weight", "read", "name", "beside",
+}  # fmt: skip
 # Arguments of commands, which are positional in Python too.
 PLACES = {
-    "sources",
-    "dataset",
-    "run",
-    "model",
-    "data",
-    "out",
-    "method",
-    "names",
-    "paths",
-    "runs",
-    "path",
-    "kind",
-    "file",
-}
+    "sources", "dataset", "run", "model", "data", "out", "method", "names", "paths", "runs", "path", "kind", "file",
+}  # fmt: skip
 
 
 def _function(command):

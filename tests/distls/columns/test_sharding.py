@@ -14,13 +14,12 @@ from ingest_helpers import file_bytes, make_text
 
 import distls
 import distls.columns.sharding
+from distls import generate, ingest, open_dataset
 from distls.columns.sharding import add_columns, cut_columns
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.ingest import ingest
 from distls.memory_plan import BASE_BYTES, check_workers
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
     CorruptDataError,
     MemoryPlanError,
@@ -31,7 +30,6 @@ from distls.storage.errors import (
 )
 from distls.storage.rows import CscColumns, DenseColumns, index_dtype
 from distls.storage.temporary.transpose_spill import SpillArea
-from distls.synthetic.generation import generate
 from distls.testing.formats import Dying, Killed, Reversed
 
 ROWS = (30, 0, 41, 22, 35, 18)

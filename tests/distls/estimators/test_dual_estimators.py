@@ -163,12 +163,9 @@ def test_a_warm_start_needs_fewer_passes(rows):
     [
         ({"alpha": 0.1, "C": 1.0}, r"alpha=0.1 and C=1.0: .* give one of them"),
         ({"C": 0.0}, "C=0.0: must be greater than 0 and finite"),
-        (
-            {"loss": "squared"},
-            "loss='squared': .*expected one of ovr_hinge, .*crammer_singer, hinge, squared_hinge",
-        ),
+        ({"loss": "squared"}, "loss='squared': .*expected one of ovr_hinge, .*crammer_singer, hinge, squared_hinge"),
     ],
-)
+)  # fmt: skip
 def test_refusals(rows, options, message):
     with pytest.raises(ParameterError, match=message):
         DualLinearSVC(**options).fit(*rows)

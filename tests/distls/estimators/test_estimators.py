@@ -156,16 +156,13 @@ def test_pickled_and_back(rows):
     ("options", "message"),
     [
         ({"alpha": 0}, "mcid: alpha=0: must be greater than 0, or path"),
-        (
-            {"loss": "huber"},
-            "mcid: loss=huber: expected one of softmax, crammer_singer, perceptron, log, hinge",
-        ),
+        ({"loss": "huber"}, "mcid: loss=huber: expected one of softmax, crammer_singer, perceptron, log, hinge"),
         ({"passes": -1}, "passes=-1: must be greater than 0 and finite"),
         ({"passes": float("nan")}, "passes=nan: must be greater than 0 and finite"),
         ({"tol": 0.0}, "tol=0.0: must be greater than 0 and finite"),
         ({"random_state": -1}, "seed must not be negative, -1 was given"),
     ],
-)
+)  # fmt: skip
 def test_parameters_out_of_range(rows, options, message):
     assert raised(ParameterError, MCIDClassifier(**options).fit, *rows) == message
 
@@ -280,7 +277,6 @@ class _Workers:
         return getattr(self.own, name)
 
     def map(self, *arguments, **options):
-        """Run tasks here."""
         self.look()
         return self.own.map(*arguments, **options)
 

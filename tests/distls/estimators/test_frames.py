@@ -18,14 +18,11 @@ N = 120
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
     {
-        "age": RNG.normal(40, 10, N).round(1),
-        "job": RNG.choice(["baker", "smith", "clerk"], N),
-        "grade": pd.Categorical(RNG.choice([1, 2, 3], N)),
-        "when": pd.date_range("2024-01-01", periods=N, freq="7h"),
-        "long": pd.to_timedelta(RNG.integers(0, 9000, N), unit="s"),
-        "ok": RNG.random(N) > 0.5,
+        "age": RNG.normal(40, 10, N).round(1), "job": RNG.choice(["baker", "smith", "clerk"], N),
+        "grade": pd.Categorical(RNG.choice([1, 2, 3], N)), "when": pd.date_range("2024-01-01", periods=N, freq="7h"),
+        "long": pd.to_timedelta(RNG.integers(0, 9000, N), unit="s"), "ok": RNG.random(N) > 0.5,
     }
-)
+)  # fmt: skip
 FRAME.loc[::17, "age"] = np.nan
 Y = np.where((FRAME["job"] == "baker") | (FRAME["grade"] == 2), "yes", "no")
 CLASSIFIER = distls.GeneralizedLeastSquaresClassifier(alpha=1e-3)

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from reference import mcid as oracle
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 ROWS = 512  # a power of two: with one row an update, `tail` is then that of a fit
-Pair = tuple[Any, np.ndarray]
 
 
 @pytest.fixture(scope="module")

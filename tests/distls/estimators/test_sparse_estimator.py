@@ -14,12 +14,12 @@ from distls import (
     SparseLinearSVC,
     SparseLogisticRegression,
     SparseMulticlassClassifier,
+    add_columns,
+    fit,
     ingest,
     load_estimator,
 )
-from distls.columns.sharding import add_columns
 from distls.storage.errors import MismatchError, ParameterError
-from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")

@@ -406,11 +406,8 @@ def test_only_scores_are_held(tmp_path):
     x, y = labelled_rows(rows, D, 5)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=1000, classes=list(range(k)), n_classes=k)
     model = replace(
-        sure_model(2),
-        weights=np.ones((D, k), np.float32),
-        intercept=np.zeros(k, np.float32),
-        classes=list(range(k)),
-    )
+        sure_model(2), weights=np.ones((D, k), np.float32), intercept=np.zeros(k, np.float32), classes=list(range(k)),
+    )  # fmt: skip
     calibrate(model, data)  # compiles
     tracemalloc.start()
     try:

@@ -34,11 +34,11 @@ def random_model(k, loss="softmax", seed=0):
 
 
 class Case:
-    """A data set with weights, in memory and on disk."""
+    """A data set with weights, in memory and on disk: sparse rows of two classes, dense ones of more."""
 
     def __init__(self, k, folder):
         x, self.y = labelled_rows(N, D, k)
-        self.k, self.x = k, x.astype(np.float64)
+        self.k, self.x = k, x.astype(np.float64) if k == 2 else x.toarray().astype(np.float64)
         self.weight = np.random.default_rng(1).integers(1, 9, N) / 4.0
         self.data = write_dataset(folder / "d", self.x, self.y, n_classes=k, sample_weight=self.weight)
 
@@ -78,6 +78,8 @@ def test_predictions_as_scikit_learn(case, weighted):
     assert [row["f1"] for row in found.per_class()] == pytest.approx(
         metrics.f1_score(y, best, average=None, **weight)
     )
+    if not weighted:
+        assert [row["n_rows"] for row in found.per_class()] == np.bincount(y).tolist()
     confusion = np.zeros((case.k, case.k))
     for row in fields["confusion"]:
         confusion[row["class"], row["predicted"]] = row["count"]
@@ -167,14 +169,13 @@ def test_weights_of_two_are_repeated_rows(tmp_path):
         evaluate(random_model(3), repeated, weighted=True)
 
 
-@pytest.mark.fast_cases("2")
-def test_same_bits_on_any_number_of_workers(case):
+@pytest.mark.fast_cases("2-three")
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_same_bits_on_any_number_of_workers(case, cluster):
     for weighted in (False, True):
         alone = measured(random_model(case.k), case.data, weighted=weighted).to_json()
-        others = opened("three threads")
-        assert (
-            measured(random_model(case.k), case.data, weighted=weighted, executor=others).to_json() == alone
-        )
+        there = measured(random_model(case.k), case.data, weighted=weighted, executor=opened(cluster))
+        assert there.to_json() == alone
 
 
 def test_rows_of_unknown_labels(tmp_path):
@@ -349,15 +350,8 @@ def test_long_names_are_numbered():
     names = ["a long name of a class", "b"]
     pairs = np.array([[0, 0, 12], [0, 1, 1], [1, 1, 3]], dtype=np.int64)
     details = ClassDetails(
-        False,
-        np.array([13.0, 3.0]),
-        np.array([12.0, 3.0]),
-        np.array([12.0, 4.0]),
-        {1: 0.9375},
-        0.0,
-        None,
-        None,
-    )
+        False, np.array([13.0, 3.0]), np.array([12.0, 3.0]), np.array([12.0, 4.0]), {1: 0.9375}, 0.0, None, None,
+    )  # fmt: skip
     lines = evaluation_lines(Evaluation(16, 0.0625, None, 0, names, names, pairs, details))
     assert lines[-3:] == [
         "                 predicted  1  2",

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
+from distls import History, fit, resume
 from distls.testing.solvers import StopAfter, interrupted
-from distls.training.callbacks import History
-from distls.training.fitting import fit, resume
 
 PLAIN = {"dtype": "float64", "alpha": 1e-3}
 

@@ -1,6 +1,6 @@
 """Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,12 +15,13 @@ from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, RegressionEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
+from distls.facts import Fact, as_json
 from distls.methods.method_registry import METHODS
 from distls.problem import Problem
+from distls.reporting.markup import card
 from distls.solvers.solver import Fitted
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.testing.solvers import opened
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -52,38 +53,12 @@ def dataset(rows, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("d") / "test", *rows, n_classes=K)
 
 
-@pytest.mark.fast_cases("csr")
-def test_agrees_with_scikit_learn(dataset, rows):
-    x, y = rows
-    model = random_model()
-    values = scores_of(model, x)
-    predicted = values.argmax(axis=1)
-    result = evaluate(model, dataset)
-    assert result.n_rows == len(y)
-    assert result.error * len(y) == pytest.approx(np.count_nonzero(predicted != y), abs=1e-9)
-    assert result.log_loss == pytest.approx(metrics.log_loss(y, softmax(values, axis=1)), rel=1e-12)
-    table = np.zeros((K, K), int)
-    table[result.confusion[:, 0], result.confusion[:, 1]] = result.confusion[:, 2]
-    assert np.array_equal(table, metrics.confusion_matrix(y, predicted))
-    assert (result.confusion[:, 2] > 0).all()
-    by_class = result.per_class()
-    assert [row["n_rows"] for row in by_class] == np.bincount(y).tolist()
-    for name, score in (("recall", metrics.recall_score), ("precision", metrics.precision_score)):
-        assert [row[name] for row in by_class] == score(y, predicted, average=None).tolist()
-
-
 @pytest.mark.fast_cases("csr-crammer_singer")
 @pytest.mark.parametrize("loss", ["crammer_singer", "perceptron"])
 def test_no_log_loss_without_probabilities(dataset, loss):
     result = evaluate(random_model(loss=loss), dataset)
     assert result.log_loss is None
     assert result.error == evaluate(random_model(), dataset).error
-
-
-@pytest.mark.fast_cases("csr")
-def test_same_numbers_on_any_executor(dataset):
-    serial = evaluate(random_model(), dataset).to_json()
-    assert evaluate(random_model(), dataset, executor=opened("three threads")).to_json() == serial
 
 
 def test_labels_are_matched_by_name(tmp_path):
@@ -258,3 +233,22 @@ def test_an_evaluation_shows_itself_on_one_line():
     assert all(f">{fact.text}<" in found._repr_html_() for fact in found.facts())
     other = RegressionEvaluation(3, np.array([0.5]), np.array([1.0]))
     assert repr(other) == "<RegressionEvaluation 3 rows, mse 0.5, r2 0.5000>"
+
+
+# -- A metric is a fact of its evaluation ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WithRoot(RegressionEvaluation):
+    """An evaluation with the root of the mean squared error."""
+
+    def facts(self):
+        return [*super().facts(), Fact("rmse", self.mse**0.5, ".3f", key="rmse")]
+
+
+def test_a_metric_from_outside_is_shown():
+
+    found = WithRoot(10, np.array([4.0]), np.array([8.0]), False)
+    assert repr(found).endswith("rmse 2.000>")
+    assert as_json(found.facts())["rmse"] == 2.0
+    assert "rmse" in card("evaluation", found.facts())

@@ -16,20 +16,17 @@ from sklearn.multiclass import OneVsRestClassifier
 from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
+from distls import evaluate, fit, predict
 from distls.cli.data import dataset_line
 from distls.cli.evaluation_text import evaluation_lines
-from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
-from distls.testing.solvers import opened
-from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
 from distls.workers.prediction.predictor import LinearPredictor
@@ -152,13 +149,6 @@ def test_pieces_of_rows_add_up(dataset, rows, monkeypatch):
     whole = evaluate(near_model("squared", rows), dataset).to_json()
     monkeypatch.setattr(distls.workers.prediction.predictor, "PIECE_BYTES", 7 * K * 8)
     assert evaluate(near_model("squared", rows), dataset).to_json() == whole
-
-
-@pytest.mark.fast_cases("csr-three threads$")
-@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
-def test_same_numbers_on_any_executor(dataset, rows, cluster):
-    model = near_model("ovr_log", rows)
-    assert evaluate(model, dataset, executor=opened(cluster)).to_json() == evaluate(model, dataset).to_json()
 
 
 @pytest.mark.fast_cases("False-identity")
@@ -398,17 +388,8 @@ def test_from_text_to_predictions(tmp_path):
             print(",".join(str(5 * c) for c in np.flatnonzero(labels)), values, file=file)
     printed("ingest", text, tmp_path / "d", "--multilabel", "--dtype", "float64", "--quiet", *serial)
     printed(
-        "fit",
-        "gls",
-        tmp_path / "d",
-        tmp_path / "run",
-        "-p",
-        "link=identity",
-        "-p",
-        "alpha=0.01",
-        "--quiet",
-        *serial,
-    )
+        "fit", "gls", tmp_path / "d", tmp_path / "run", "-p", "link=identity", "-p", "alpha=0.01", "--quiet", *serial,
+    )  # fmt: skip
     predicted = Ridge(alpha=0.01 * 150).fit(x, y).predict(x) > 0.5
     expected = 1 - metrics.accuracy_score(y, predicted)
     assert printed("evaluate", tmp_path / "run", tmp_path / "d", *serial).startswith(

@@ -10,21 +10,17 @@ from helpers import write_dataset
 from sklearn.metrics import label_ranking_loss
 from target_helpers import rows_with_labels, write_targets
 
-from distls import SparseMulticlassClassifier
-from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import evaluate
+from distls import SparseMulticlassClassifier, add_columns, evaluate, fit, predict
 from distls.evaluation.evaluator import Evaluator
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.warm_start import initial_weights
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import Setting
-from distls.training.fitting import fit
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
@@ -84,11 +80,8 @@ class TestContract(SolverContract):
 def test_ends_at_the_optimum_of_the_oracle_s_objective(dataset, rows, method, loss):
     p = problem(rows, loss)
     result = fit(
-        method,
-        dataset,
-        params={"alpha": 1e-2, "loss": loss, "tau": 1e-7, "fit_intercept": False},
-        passes=5000,
-    )
+        method, dataset, params={"alpha": 1e-2, "loss": loss, "tau": 1e-7, "fit_intercept": False}, passes=5000,
+    )  # fmt: skip
     assert result.status == "CONVERGED"
     assert result.record["certificate"]["kind"] == "duality_gap"
     assert result.record["certificate"]["value"] < 1e-5

@@ -13,15 +13,14 @@ from sklearn.linear_model import Ridge
 from target_helpers import made_model, rows_with_numbers, write_targets
 
 import distls
+from distls import evaluate, fit, predict
 from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import result_lines, run_lines
-from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.execution.batch import run_alone
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.prediction.predict import predict
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.solvers.status import Status
@@ -30,7 +29,6 @@ from distls.storage.model.model import load_model, save_model
 from distls.testing.solvers import opened
 from distls.training.callbacks import describe_round
 from distls.training.configuration import FitRequest
-from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitResult
 from distls.workers.prediction.predictor import LinearPredictor
@@ -277,11 +275,7 @@ def test_lines_of_an_evaluation():
             {"link": "softmax"},
             "link=softmax: {0} has continuous targets; they need link=identity or link=poisson",
         ),
-        (
-            "gls",
-            {"link": "logit"},
-            "link=logit: {0} has continuous targets; they need link=identity or link=poisson",
-        ),
+        ("gls", {"link": "logit"}, "link=logit: {0} has continuous targets; they need link=identity or link=poisson"),
         (
             "gls",
             {"link": "identity", "class_weight": "balanced"},
@@ -290,7 +284,7 @@ def test_lines_of_an_evaluation():
         ),
         ("mcid", {}, "{0} has continuous targets; this method needs class targets"),
     ],
-)
+)  # fmt: skip
 def test_refused_before_anything_is_read(dataset, method, params, message):
     assert raised(DistlsError, fit, method, dataset, params=params) == message.format(dataset.path)
 
@@ -350,17 +344,8 @@ def test_from_text_to_predictions(tmp_path, kind):
     column = ("--label-column", "price") if kind == "csv" else ()
     printed("ingest", text, tmp_path / "d", "--quiet", "--dtype", "float64", *serial, *column)
     printed(
-        "fit",
-        "gls",
-        tmp_path / "d",
-        tmp_path / "run",
-        "-p",
-        "link=identity",
-        "-p",
-        "alpha=0.01",
-        "--quiet",
-        *serial,
-    )
+        "fit", "gls", tmp_path / "d", tmp_path / "run", "-p", "link=identity", "-p", "alpha=0.01", "--quiet", *serial,
+    )  # fmt: skip
     ridge = Ridge(alpha=0.01 * 150).fit(x, y)
     expected = metrics.mean_squared_error(y, ridge.predict(x))
     for data in (tmp_path / "d", text):

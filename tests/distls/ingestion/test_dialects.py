@@ -14,9 +14,8 @@ from helpers import printed
 from pandas._libs.parsers import STR_NA_VALUES
 
 import distls
-from distls.ingestion.ingest import ingest
+from distls import ingest, open_dataset
 from distls.ingestion.request.like import like_model
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError
 from distls.storage.model.model import load_model
 from distls.testing.formats import read_all

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from distls.evaluation.evaluate import evaluate
-from distls.ingestion.ingest import ingest
-from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import open_dataset
-from distls.training.fitting import fit
+from distls import evaluate, fit, ingest, load_model, open_dataset
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -179,11 +175,8 @@ def long_source(folder, kind, texts):
         given = arrays.get(kind, frame if kind == "frame" else path)
         return given, {"y": y} if kind in arrays else {"label_column": "y"}
     forms = {
-        "svm": "{1} 3:{0}\n",
-        "vw": "{1} | v:{0}\n",
-        "csv": "{0},{1}\n",
-        "jsonl": '{{"v": {0}, "y": {1}}}\n',
-    }
+        "svm": "{1} 3:{0}\n", "vw": "{1} | v:{0}\n", "csv": "{0},{1}\n", "jsonl": '{{"v": {0}, "y": {1}}}\n',
+    }  # fmt: skip
     lines = [forms[kind].format(text, label) for text, label in zip(texts, y, strict=True)]
     # of separated text those behind the first rows, which show the kinds of columns
     first = ["v,y\n", *(f"{k},{k % 2}\n" for k in range(600))] if kind == "csv" else []

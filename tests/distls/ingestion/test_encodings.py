@@ -8,9 +8,8 @@ from helpers import distls as command
 from helpers import printed
 
 import distls
-from distls.ingestion.ingest import ingest
+from distls import ingest, open_dataset
 from distls.ingestion.request.like import like_model, open_like
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, FormatError, ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.formats import read_all

@@ -19,9 +19,8 @@ from ingest_helpers import (
 from paper_files import write_alpha, write_cifar, write_directory, write_rcv1
 from table_helpers import HEADER, OPTIONS, csv_text, expected, make_rows, write_rows
 
+from distls import ingest, open_dataset
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
 from distls.testing.formats import Dying, Killed, Reversed, read_all
 
 SPLIT = {"partition_size": 4000, "split": ["test=0.25"], "seed": 3}
@@ -88,11 +87,8 @@ def anndata(root, sparse=False):
     x = pytest.importorskip("scipy.sparse").csr_matrix(x) if sparse else x
     library.AnnData(x, obs=frame.drop(columns="id")).write_h5ad(root / "a.h5ad")
     return [root / "a.h5ad"], {
-        **SPLIT,
-        "label_column": "group",
-        "weight_column": "weight",
-        "partition_size": 3000,
-    }
+        **SPLIT, "label_column": "group", "weight_column": "weight", "partition_size": 3000,
+    }  # fmt: skip
 
 
 def sparse_anndata(root):
@@ -126,12 +122,8 @@ def ordered(root):
 def marked(root):
     write_directory(root, 160)  # of each class a number that four divides
     options = {
-        "label_level": 2,
-        "drop": "unknown",
-        "id_column": "about",
-        "n_features": 64,
-        "partition_size": 800,
-    }
+        "label_level": 2, "drop": "unknown", "id_column": "about", "n_features": 64, "partition_size": 800,
+    }  # fmt: skip
     return [root / "content.rdf.u8.gz"], {**SPLIT, **options}
 
 

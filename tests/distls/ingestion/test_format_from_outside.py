@@ -11,17 +11,15 @@ import pytest
 from helpers import printed
 
 import distls
+from distls import CsvOptions, ingest, open_dataset
 from distls.cli import cli
 from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats import format_registry
-from distls.ingestion.formats.csv import CsvOptions
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format import Format
 from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option
 from distls.ingestion.request.like import description_of
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.ingestion.request.source_start import start_of
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.parsing.text_blocks import TextItem
@@ -86,16 +84,12 @@ class NumbersFormat(Format[NumbersOptions]):
         unit = description_of(like).get("unit", 1.0) if read.unit is None else read.unit
         width = len(json.loads(start_of(files[0]).split(b"\n")[0])) - 1
         return SourcePlan(
-            self.name,
-            NUMBERS_READER,
-            tuple(files),
+            self.name, NUMBERS_READER, tuple(files),
             tuple(TextItem(n, file, 0, file.size) for n, file in enumerate(files)),
-            tuple(file.size for file in files),
-            NumbersReadOptions(unit=unit, width=width, **shared_options(options)),
-            (ArrayHeader(-1, width, sparse=False),),
-            estimate=float(sum(file.size for file in files)),
+            tuple(file.size for file in files), NumbersReadOptions(unit=unit, width=width, **shared_options(options)),
+            (ArrayHeader(-1, width, sparse=False),), estimate=float(sum(file.size for file in files)),
             description={"unit": unit},
-        )
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

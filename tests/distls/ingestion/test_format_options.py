@@ -9,10 +9,9 @@ from helpers import raised
 from ingest_helpers import make_text, small_ranges  # noqa: F401
 
 import distls
+from distls import ingest, open_dataset
 from distls.ingestion.formats.format_registry import format_names, option_defaults, option_infos
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format_options import FormatOptions, column_list
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import IncompleteError, ParameterError
 from distls.storage.filesystem.checksums import write_sealed
 from distls.testing.formats import Dying, Killed
@@ -64,11 +63,7 @@ def test_the_object_names_the_format(tmp_path):
         (distls.VwOptions, {"hash_bits": 32}, "hash_bits must be from 1 to 31, not 32"),
         (distls.CsvOptions, {"header": "maybe"}, "header must be one of yes, no, not 'maybe'"),
         (distls.CsvOptions, {"na": "x"}, "na must be the number that missing values stand for, not 'x'"),
-        (
-            distls.ParquetOptions,
-            {"list_columns": "a"},
-            "list_columns are two names, of indices and of values, not 'a'",
-        ),
+        (distls.ParquetOptions, {"list_columns": "a"}, "list_columns are two names, of indices and of values, not 'a'"),
         (
             distls.DocumentOptions,
             {"ngrams": "2,1"},
@@ -76,7 +71,7 @@ def test_the_object_names_the_format(tmp_path):
         ),
         (distls.SvmlightOptions, {"zero_based": "no!"}, "zero_based must be one of auto, yes, no, not 'no!'"),
     ],
-)
+)  # fmt: skip
 def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opened(
     tmp_path, kind, options, message
 ):

@@ -13,8 +13,7 @@ import pytest
 import scipy.sparse
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.records.messages import NO_LABEL
@@ -38,15 +37,10 @@ def make(n_rows=120, n_features=30, sparse=True, seed=0):
     codes = random.integers(0, len(TYPES), n_rows)
     words = [TYPES[code] for code in codes]
     columns = {
-        "kind": pandas.Categorical(words),
-        "word": np.array(words, dtype=object),
-        "number": codes.astype(np.int64),
-        "integer": pandas.array(codes, dtype="Int64"),
-        "flag": codes > 1,
-        "fraction": codes + 0.5,
-        "grade": pandas.Categorical(codes),
-        "weight": np.linspace(0, 2, n_rows),
-    }
+        "kind": pandas.Categorical(words), "word": np.array(words, dtype=object), "number": codes.astype(np.int64),
+        "integer": pandas.array(codes, dtype="Int64"), "flag": codes > 1, "fraction": codes + 0.5,
+        "grade": pandas.Categorical(codes), "weight": np.linspace(0, 2, n_rows),
+    }  # fmt: skip
     names = [f"r{k}" for k in range(n_rows)]
     return anndata.AnnData(
         x if sparse else x.toarray(),

@@ -10,8 +10,7 @@ import scipy.sparse
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 from distls.testing.formats import read_all
 
@@ -58,11 +57,8 @@ def test_dense_sources(tmp_path, monkeypatch, kind):
     assert np.array_equal(got_x, x.reshape(60, 20).astype(np.float32) / np.float32(255))
     assert np.array_equal(got_y, y)
     assert (meta.layout, meta.dtype, meta.zero_based, len(open_dataset(tmp_path / "d"))) == (
-        "dense",
-        "float32",
-        None,
-        8,
-    )
+        "dense", "float32", None, 8,
+    )  # fmt: skip
     shutil.rmtree(tmp_path / "d")
     ingest(
         source, tmp_path / "d", **options, split=["t=0.5"], transform="log1p,idf,l2norm", partition_size=700

@@ -11,8 +11,7 @@ import scipy.sparse
 from helpers import raised
 from ingest_helpers import file_bytes, small_ranges  # noqa: F401
 
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
 from distls.testing.formats import Dying, Killed, read_all
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from ingest_helpers import csv_documents, make_documents, write_json, write_plain
 
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 
@@ -82,12 +81,8 @@ def test_sets_of_labels_in_columns(tmp_path):
 def test_columns_without_header_and_weights(tmp_path):
     (tmp_path / "a.csv").write_text("3,rain and snow,0.5\n4,sun,2\n3,ice,1\n")
     options = {
-        "text_column": 1,
-        "label_column": 0,
-        "weight_column": "last",
-        "header": False,
-        "shuffle": False,
-    }
+        "text_column": 1, "label_column": 0, "weight_column": "last", "header": False, "shuffle": False,
+    }  # fmt: skip
     ingest(tmp_path / "a.csv", tmp_path / "d", n_features=64, **options)
     part = open_dataset(tmp_path / "d").read(0)
     assert part.sample_weight.tolist() == [0.5, 2, 1]

@@ -19,8 +19,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 import distls.ingestion.request.source_plan
 import distls.workers.ingestion.formats.documents
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 

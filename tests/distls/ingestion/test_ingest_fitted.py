@@ -9,13 +9,10 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
 
-from distls.evaluation.evaluate import evaluate
-from distls.ingestion.ingest import ingest
+from distls import evaluate, fit, ingest, open_dataset
 from distls.reporting.describe import describe
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
-from distls.training.fitting import fit
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 

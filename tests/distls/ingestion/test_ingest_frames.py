@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 
@@ -178,40 +177,15 @@ def test_more_rows_are_read_like_others(tmp_path):
     [
         (lambda f: f, {}, BadInputError, r'X: name the column of labels .*; there are "age"'),
         (lambda f: f, {"label_column": "nix"}, ParameterError, 'X has no column "nix"; it has "age"'),
-        (
-            lambda f: f,
-            {"label_column": "label"},
-            BadInputError,
-            r'X, row \d+: column "visits": the value is miss',
-        ),
-        (
-            lambda f: f,
-            {"label_column": "label", "y": [0] * 120},
-            ParameterError,
-            "y and label_column exclude",
-        ),
+        (lambda f: f, {"label_column": "label"}, BadInputError, r'X, row \d+: column "visits": the value is miss'),
+        (lambda f: f, {"label_column": "label", "y": [0] * 120}, ParameterError, "y and label_column exclude"),
         (lambda f: f, {"label_column": "label", "format": "csv"}, ParameterError, "format=csv is for files"),
         (lambda f: f, {"y": [0] * 7, "na": "0"}, BadInputError, "y: 7 .*120 rows of X"),
         (lambda f: f, {"label_column": "label", "labels": "a"}, BadInputError, "a: no such file"),
-        (
-            lambda f: pd.concat([f, f], axis=1),
-            {"label_column": "label"},
-            BadInputError,
-            "two columns have one",
-        ),
+        (lambda f: pd.concat([f, f], axis=1), {"label_column": "label"}, BadInputError, "two columns have one"),
         (lambda f: f.assign(o=[{}, 1] * 60), {"label_column": "label"}, BadInputError, 'X: column "o": '),
-        (
-            lambda f: f.assign(d=[{"a": 1}] * len(f)),
-            {"label_column": "label"},
-            BadInputError,
-            '"d" is of type struct',
-        ),
-        (
-            lambda f: in_polars(f).lazy(),
-            {"label_column": "label"},
-            BadInputError,
-            r"a lazy frame; give X.coll",
-        ),
+        (lambda f: f.assign(d=[{"a": 1}] * len(f)), {"label_column": "label"}, BadInputError, '"d" is of type struct'),
+        (lambda f: in_polars(f).lazy(), {"label_column": "label"}, BadInputError, r"a lazy frame; give X.coll"),
         (
             lambda f: f[["age", "label"]][:0].astype({"label": float}),
             {"label_column": "label"},
@@ -219,7 +193,7 @@ def test_more_rows_are_read_like_others(tmp_path):
             "X: no rows",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(tmp_path, change, options, error, words):
     with pytest.raises(error, match=words) as caught:
         ingest(change(people()), tmp_path / "d", **options)

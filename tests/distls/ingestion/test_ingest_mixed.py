@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.mixed_columns import date_parts, date_style, utc_offsets
@@ -54,11 +53,8 @@ def test_each_kind_has_its_features(tmp_path):
     assert any('"when" is dates; "tags" is sets; "note" is documents' in notice for notice in report.notices)
     assert any('"user_id" has another value in each of the first rows' in notice for notice in report.notices)
     assert [*found][:7] == [
-        "x",
-        "when[days]",
-        *(f"when[{p} {f}]" for p in ("year", "week") for f in ("sin", "cos")),
-        "city=Bonn",
-    ]
+        "x", "when[days]", *(f"when[{p} {f}]" for p in ("year", "week") for f in ("sin", "cos")), "city=Bonn",
+    ]  # fmt: skip
     assert not any(name.startswith("user_id") for name in found)
     days = (pd.to_datetime(table["when"]) - pd.Timestamp("2000-01-01")).dt.days
     assert np.array_equal(found["when[days]"], days.astype(np.float32))
@@ -167,13 +163,8 @@ def test_a_model_imputes_what_it_is_given(tmp_path):
 
 
 @pytest.mark.fast_cases(
-    r"2000-01-02-1\.0",
-    "20000102",
-    "Sun,",
-    r"2000-01-02T12:00:00\+01",
-    "2/Jan/2000",
-    r"2000-01-02 12:00:00\+05",
-)
+    r"2000-01-02-1\.0", "20000102", "Sun,", r"2000-01-02T12:00:00\+01", "2/Jan/2000", r"2000-01-02 12:00:00\+05",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("text", "days"),
     [
@@ -195,16 +186,10 @@ def test_dates_as_they_are_written(text, days):
 @pytest.mark.parametrize(
     "text",
     [
-        "2000-01-02 25:00",
-        "1/2/2000 13:00 PM",
-        "2000-01-02 10:61",
-        "20001301",
-        "10:61",
-        "2000-01-02 EST",
-        "2000-01-02 12:00 noon",
-        "2000-01-02 12:00 in Berlin",
+        "2000-01-02 25:00", "1/2/2000 13:00 PM", "2000-01-02 10:61", "20001301", "10:61", "2000-01-02 EST",
+        "2000-01-02 12:00 noon", "2000-01-02 12:00 in Berlin",
     ],
-)
+)  # fmt: skip
 def test_what_only_looks_like_a_date(text):
     assert date_parts(text, date_style([text])) is None
 
@@ -265,16 +250,8 @@ def test_times_of_several_zones_are_named(tmp_path):
         "zones, +00:00, +01:00, and" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
     )
     zones = [
-        "Z",
-        "+0100",
-        "+00",
-        " UTC",
-        " UTC-3",
-        " PM EST",
-        "+01:00[Europe/Paris]",
-        " GMT+0100 (CET)",
-        " Asia/Tokyo",
-    ]
+        "Z", "+0100", "+00", " UTC", " UTC-3", " PM EST", "+01:00[Europe/Paris]", " GMT+0100 (CET)", " Asia/Tokyo",
+    ]  # fmt: skip
     assert utc_offsets([f"2018-01-04 09:00:00{zone}" for zone in zones]) == [
         "+00:00", "+01:00", "-03:00", "Asia/Tokyo", "EST",
     ]  # fmt: skip

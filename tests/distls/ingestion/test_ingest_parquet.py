@@ -8,8 +8,7 @@ import pytest
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats import parquet_files
@@ -155,8 +154,6 @@ def test_missing_values_are_replaced(tmp_path):
 
 # -- bits and test data ----------------------------------------------------------------------------------
 
-STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
-
 
 def test_small_blocks_give_the_same_rows(tmp_path, monkeypatch):
     rows = make_rows(100)
@@ -222,8 +219,7 @@ MISSING = "" + MISSING_VALUE
         ({"n": [[1.0, 2], [3.0, None]]}, f'{{a}}, row 1: column "n": {MISSING}'),
         ({"n": [[], [3.0]]}, '{a}, row 0: column "n": an empty list; the first row says how long lists are, unless'
          " --list-columns INDICES,VALUES names two columns that are sparse rows"),
-        ({"indices": [[1], [2, 3]], "values": [[1.0], [2.0]]},
-         '{a}, row 1: column "indices": 2 indices for 1 values'),
+        ({"indices": [[1], [2, 3]], "values": [[1.0], [2.0]]}, '{a}, row 1: column "indices": 2 indices for 1 values'),
         ({"indices": [[1], [-1]], "values": [[1.0], [2.0]]},
          '{a}, row 1: column "indices": -1: an index must be a whole number from 0 to 1'),
         ({"indices": [[1], [2**63 - 1]], "values": [[1.0], [2.0]]},

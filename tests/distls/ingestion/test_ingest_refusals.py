@@ -15,11 +15,7 @@ import distls.workers.ingestion.parsing.text_blocks
 from distls.ingestion.formats.format_registry import format_names
 from distls.ingestion.ingest import ingest
 from distls.ingestion.request.source_plan import check_columns
-from distls.storage.errors import (
-    BadInputError,
-    ParameterError,
-    StorageError,
-)
+from distls.storage.errors import BadInputError, ParameterError, StorageError
 from distls.testing.formats import Reversed
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

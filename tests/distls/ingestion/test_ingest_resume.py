@@ -11,15 +11,9 @@ from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 import distls.ingestion.request.source_plan
 import distls.ingestion.run
 import distls.workers.ingestion.stage_task
+from distls import ingest, open_dataset
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import (
-    BadInputError,
-    FormatError,
-    IncompleteError,
-    StorageError,
-)
+from distls.storage.errors import BadInputError, FormatError, IncompleteError, StorageError
 from distls.testing.formats import Dying, Killed
 
 pytestmark = pytest.mark.usefixtures("small_ranges")

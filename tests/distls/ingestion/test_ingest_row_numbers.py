@@ -78,11 +78,8 @@ def test_the_data_set_is_that_without_ids(tmp_path):
     assert kept.fingerprint == bare.fingerprint
     assert bare.origins is None
     assert sorted(p.name for p in (tmp_path / "bare").iterdir()) == [
-        "features",
-        "partitions",
-        "rows",
-        "zarr.json",
-    ]
+        "features", "partitions", "rows", "zarr.json",
+    ]  # fmt: skip
     # the origins may be removed
     shutil.rmtree(tmp_path / "kept" / "origins")
     assert open_dataset(tmp_path / "kept").origins is None

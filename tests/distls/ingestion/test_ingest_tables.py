@@ -15,12 +15,10 @@ from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, 
 import distls
 import distls.ingestion.request.source_plan
 import distls.ingestion.survey
-from distls.ingestion.formats.csv import CsvOptions
+from distls import CsvOptions, ingest, open_dataset
 from distls.ingestion.formats.csv_header import Expected, read_head
 from distls.ingestion.formats.tables import choose_columns
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.options import IngestOptions
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.records.messages import MISSING_VALUE, NO_NUMBER
@@ -202,9 +200,6 @@ def test_labels_are_numbers_words_or_a_target(tmp_path):
 
 # -- bits ------------------------------------------------------------------------------------------------
 
-STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
-
-
 # -- test data -------------------------------------------------------------------------------------------
 
 
@@ -315,11 +310,7 @@ def test_the_command_line_takes_every_option(tmp_path):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases(
-    "a,b\\\\n1,2\\\\n-options0",
-    "a,b\\\\n1,2\\\\n,1\\\\n",
-    "a,b\\\\n1,2\\\\n-2",
-)
+@pytest.mark.fast_cases("a,b\\\\n1,2\\\\n-options0", "a,b\\\\n1,2\\\\n,1\\\\n", "a,b\\\\n1,2\\\\n-2")
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -328,8 +319,7 @@ def test_the_command_line_takes_every_option(tmp_path):
         ("a,b,b\n1,2,3\n", {"header": "yes"},
          '{a}: two columns are named "b"; rename one of them, or give --header no if the line is a row'),
         ("a,b\n1,2\n1\n", {}, '{a}:3: "1": 1 field where there should be 2'),
-        ("a,b\n1,2\n,1\n", {},
-         '{a}:3: column "a": "": ' + MISSING_VALUE),
+        ("a,b\n1,2\n,1\n", {}, '{a}:3: column "a": "": ' + MISSING_VALUE),
         ("a,b\n1,2\ninf,1\n", {}, '{a}:3: column "a": "inf": a value must be finite'),
         ("a,b\n1,2\n3,NA\n", {}, '{a}:3: column "b": "NA": the row has no label; --drop unknown leaves such rows out'),
         ("a,b\n1,2\n\udcff,2\n", {}, '{a}:3: column "a": "\\xff": a category must be UTF-8 text; '
@@ -365,8 +355,7 @@ def test_refused_tables(tmp_path, text, options, message):
         ({"na": "none"}, "na must be the number that missing values stand for, not 'none'"),
         ({"separator": "ab"},
          "separator must be one character that is no letter, digit, quote, sign or point, not 'ab'"),
-        ({"n_features": 9},
-         "n_features is not for tables of text, whose columns are the features"),
+        ({"n_features": 9}, "n_features is not for tables of text, whose columns are the features"),
         ({"format": "svmlight"},
          "label_column is for sources of format text or csv or parquet or anndata or jsonl, these are svmlight"),
     ],
@@ -402,13 +391,10 @@ def test_files_that_do_not_go_together(tmp_path):
     [
         (["x", "z", "label"], {}),
         (["x", "city", "z", "label"], {"id_column": "z"}),
-        (
-            ["city", "x", "text", "z", "label"],
-            {"kind": ["text=text"], "weight_column": "z", "n_features": 64},
-        ),
+        (["city", "x", "text", "z", "label"], {"kind": ["text=text"], "weight_column": "z", "n_features": 64}),
         (["text", "x", "label"], {"text_column": "text", "n_features": 64}),
     ],
-)
+)  # fmt: skip
 def test_files_may_have_the_columns_in_another_order(tmp_path, columns, options, written):
     rows = range(24)
     values = {

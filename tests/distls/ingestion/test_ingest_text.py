@@ -10,11 +10,8 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import (
-    MismatchError,
-)
+from distls import ingest, open_dataset
+from distls.storage.errors import MismatchError
 from distls.testing.formats import read_all
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
@@ -125,12 +122,8 @@ def test_split_is_exact_stratified_and_fits_on_the_rest(tmp_path):
     text = "".join(f"{label} {i + 1}:1 5000:1\n" for i, label in enumerate([0] * 700 + [1] * 200 + [2] * 33))
     (tmp_path / "a.svm").write_text(text)
     report = ingest(
-        tmp_path / "a.svm",
-        tmp_path / "d",
-        split={"val": 0.1, "test": 0.25},
-        transform="idf",
-        partition_size=2000,
-    )
+        tmp_path / "a.svm", tmp_path / "d", split={"val": 0.1, "test": 0.25}, transform="idf", partition_size=2000,
+    )  # fmt: skip
     assert report.paths == tuple(tmp_path / name for name in ("d", "d-val", "d-test"))
     train, val, test = (open_dataset(path) for path in report.paths)
     assert val.meta.label_counts == [70, 20, 3]

@@ -6,8 +6,7 @@ from helpers import raised
 from ingest_helpers import make_vw, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.vw import name_hash
@@ -119,20 +118,10 @@ def test_like_takes_over_how_names_become_columns(tmp_path):
             "{b}:1: index 7, but {d} has 6 features; --unknown-features ignore leaves out the "
             "others, --n-features at the ingest of the training data makes room for them",
         ),
-        (
-            "1 1:1\n2 2:1\n",
-            HASHED,
-            {},
-            "{b}: names that are no column numbers, but {d} is of numbered columns",
-        ),
-        (
-            "1 1:1\n2 2:1\n",
-            "1 | 1\n",
-            {},
-            "the features of {d} count from 1, those of Vowpal Wabbit text from 0",
-        ),
+        ("1 1:1\n2 2:1\n", HASHED, {}, "{b}: names that are no column numbers, but {d} is of numbered columns"),
+        ("1 1:1\n2 2:1\n", "1 | 1\n", {}, "the features of {d} count from 1, those of Vowpal Wabbit text from 0"),
     ],
-)
+)  # fmt: skip
 def test_like_refuses_what_does_not_go_with_it(tmp_path, like, text, options, message):
     (tmp_path / "a").write_text(like)
     (tmp_path / "b.vw").write_text(text)
@@ -158,8 +147,7 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
 @pytest.mark.parametrize(
     ("text", "options", "error", "message"),
     [
-        (NUMBERED, {"zero_based": "no"}, ParameterError,
-         "zero_based is for sources of format svmlight, these are vw"),
+        (NUMBERED, {"zero_based": "no"}, ParameterError, "zero_based is for sources of format svmlight, these are vw"),
         (NUMBERED, {"hash_bits": 40}, ParameterError, "hash_bits must be from 1 to 31, not 40"),
         (HASHED, {"n_features": 99}, ParameterError, "n_features=99, but names are hashed to 2**18 = 262144 columns; "
          "choose their number with hash_bits"),

@@ -12,8 +12,7 @@ from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
 import distls.workers.ingestion.records.labels
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 from distls.testing.formats import read_all
 

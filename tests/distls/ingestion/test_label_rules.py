@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
 from distls.testing.formats import Dying, Killed, read_all
 
@@ -265,19 +265,13 @@ def test_rows_that_min_count_leaves_without_features_are_left_out(tmp_path):
 
 
 REFUSED = {
-    "labels": (
-        "r1 a\nr2 b\n",
-        'a.svm:3: "r3": no label in .*labels.txt; --drop unknown leaves such rows out$',
-    ),
+    "labels": ("r1 a\nr2 b\n", 'a.svm:3: "r3": no label in .*labels.txt; --drop unknown leaves such rows out$'),
     "several": ("r1 a\nr2 b\nr3 a\nr3 b\n", 'a.svm:3: "a,b": several labels in a row; --drop several leaves'),
-    "unknown": (
-        "r1 a\nr2 b\nr3 c\n",
-        'a.svm:3: "c": a label that is not in .*map.txt; --drop unknown leaves',
-    ),
+    "unknown": ("r1 a\nr2 b\nr3 c\n", 'a.svm:3: "c": a label that is not in .*map.txt; --drop unknown leaves'),
     "judged": ("a r1 1\nb r2 1\na r3 0\n", 'a.svm:3: "r3": no label in'),
     "fields": ("r1 a\nr2\n", 'labels.txt:2: "r2": expected ID LABEL, or LABEL ID 1'),
     "nothing": ("\n\n", "labels.txt: no labels"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -300,17 +294,12 @@ def test_what_is_not_left_out_is_refused_with_its_place(tmp_path, name):
     ("text", "options", "error", "message"),
     [
         ("a b\na c\n", {}, BadInputError, 'map.txt:2: label "a" becomes "c", but "b" before'),
-        (
-            "a b c\n",
-            {},
-            BadInputError,
-            'map.txt:1: "a b c": expected LABEL OTHER, or parent: OTHER child: LABEL',
-        ),
+        ("a b c\n", {}, BadInputError, 'map.txt:1: "a b c": expected LABEL OTHER, or parent: OTHER child: LABEL'),
         ("a b\nb a\n", {"label_level": 1}, BadInputError, "is its own ancestor"),
         ("a b\n", {"label_level": 3}, ParameterError, "no label of .*map.txt is at level 3"),
         ("\n", {}, BadInputError, "map.txt: no pairs of labels"),
     ],
-)
+)  # fmt: skip
 def test_maps_that_are_none_are_refused(tmp_path, text, options, error, message):
     (tmp_path / "a.svm").write_text("1 1:1\n2 1:2\n")
     (tmp_path / "map.txt").write_text(text)
@@ -362,3 +351,80 @@ def test_labels_take_some_bytes_a_line_and_workers_map_them(tmp_path):
         command = [sys.executable, "-c", code, str(tmp_path), str(size)]
         peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     assert peaks[1] - peaks[0] < 100 * (sizes[1] - sizes[0])
+
+
+# -- sets of labels from memory --------------------------------------------------------------------------
+
+
+X = np.random.default_rng(0).normal(size=(60, 4))
+Y = np.column_stack([X[:, :3] > 0, np.zeros(60, dtype=bool)]).astype(int)  # a label that no row has
+LISTS = [np.flatnonzero(row).tolist() for row in Y]
+ALL = [0, 1, 2, 3]
+FORMS = {
+    "matrix": (Y, ALL),
+    "booleans": (Y.astype(bool), ALL),
+    "floats": (Y.astype(float), ALL),
+    "sparse": (sp.csr_matrix(Y), ALL),
+    "columns": (sp.csc_array(Y), ALL),
+    "lists": (LISTS, ALL[:3]),
+    "sets": ([set(row) for row in LISTS], ALL[:3]),
+    "words": ([[f"w{label}" for label in row] * 2 for row in LISTS], ["w0", "w1", "w2"]),
+}
+
+
+@pytest.mark.slow_cases("csr-[^mw]", "dense-(booleans|floats|columns|sets)")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", [X, sp.csr_matrix(X)], ids=["dense", "csr"])
+def test_sets_are_those_of_svmlight_text(tmp_path, form, rows):
+    y, labels = FORMS[form]
+    notices = ingest(rows, tmp_path / "d", y=y, sample_weight=np.ones(60), shuffle=False).notices
+    assert (len(notices) == 1) == (len(labels) == 4), "a matrix might have been numbers"
+    data = open_dataset(tmp_path / "d")
+    assert (data.meta.target, data.meta.classes) == ("multilabel", labels)
+    found = data.read(0).y
+    assert np.split(found.indices, found.indptr[1:-1])[7].tolist() == LISTS[7]
+    assert np.array_equal(np.diff(found.indptr), Y.sum(axis=1))
+
+
+def test_rows_that_are_refused_take_their_sets_with_them(tmp_path):
+    x = np.where(np.arange(60)[:, None] == 3, np.nan, X)
+    ingest(x, tmp_path / "d", y=Y, on_error="skip", shuffle=False, split={"held": 0.5})
+    counts = [
+        sum(c)
+        for c in zip(*(open_dataset(tmp_path / n).meta.label_counts for n in ("d", "d-held")), strict=True)
+    ]
+    assert counts == np.delete(Y, 3, axis=0).sum(axis=0).tolist()
+
+
+def test_numbers_are_numbers_where_they_are_asked_for(tmp_path):
+    ingest(X, tmp_path / "d", y=Y, target="continuous")
+    assert open_dataset(tmp_path / "d").meta.n_targets == 4
+    ingest(X, tmp_path / "e", y=Y * 2.5)
+    assert open_dataset(tmp_path / "e").meta.target == "continuous"
+
+
+def test_frames_name_their_labels(tmp_path):
+    pd = pytest.importorskip("pandas")
+    ingest(X, tmp_path / "d", y=pd.DataFrame(Y, columns=list("pqrs")))
+    assert open_dataset(tmp_path / "d").meta.classes == list("pqrs")
+
+
+@pytest.mark.parametrize(
+    ("y", "keyword"),
+    [
+        (Y[:, 0], "matrix of 0 and 1"),
+        (sp.csr_matrix(2 * Y), "ones"),
+        ([[0.5]] * 60, "whole numbers"),
+        (LISTS[1:], "59"),
+    ],
+)
+def test_what_is_no_set_is_refused(tmp_path, y, keyword):
+    with pytest.raises(BadInputError, match=keyword):
+        ingest(X, tmp_path / "d", y=y, multilabel=True)
+
+
+def test_a_frame_of_one_column_is_one_label_a_row(tmp_path):
+    pd = pytest.importorskip("pandas")
+    x, y = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame({"kind": ["u", "v"] * 30})
+    ingest(x, tmp_path / "d", y=y)
+    assert open_dataset(tmp_path / "d").meta.target == "class"

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.table_columns import Feature
@@ -84,13 +83,8 @@ def test_models_predict_rows_with_gaps_alike(tmp_path):
     table = frame(["a", "c"])
     table.to_csv(tmp_path / "a.csv", index=False)
     distls.train(
-        tmp_path / "a.csv",
-        tmp_path / "m",
-        label_column="y",
-        method="gls",
-        params={"alpha": 0.1},
-        notify=print,
-    )
+        tmp_path / "a.csv", tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, notify=print,
+    )  # fmt: skip
     rows = table.drop(columns="y").iloc[:3].astype(object)
     rows.loc[0, "a"], rows.loc[1, "c"] = None, None
     model = distls.load_model(tmp_path / "m")

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from table_property_helpers import csv_of, json_of
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import DistlsError
+from distls import DistlsError, ingest, open_dataset
 from distls.testing.formats import read_all
 
 pytest.importorskip("pyarrow")
@@ -120,17 +118,9 @@ def test_rows_and_classes_survive_a_split(counts, shares, seed):
 
 NAMES = ("mine.csv", "mine.zarr", "mine.html", "mine.joblib", "mine", "config.json")
 WORDS = (
-    b"row,label,score",
-    b"\r\n",
-    b"\n",
-    b"0,a,1.5",
-    b"{}",
-    b'{"format": "distls"}',
-    b"<html>",
-    b"",
-    b"\x89HDF",
+    b"row,label,score", b"\r\n", b"\n", b"0,a,1.5", b"{}", b'{"format": "distls"}', b"<html>", b"", b"\x89HDF",
     b"mine",
-)
+)  # fmt: skip
 CONTENTS = st.lists(st.sampled_from(WORDS), max_size=6).map(b"".join)
 COMMANDS = {
     "predict": lambda run, data, path: distls.predict(run, data, path, overwrite=True),

@@ -5,8 +5,7 @@ import pytest
 from paper_files import FIRST_ID, TOPICS, rcv1_rows, write_alpha, write_cifar, write_directory, write_rcv1
 
 import distls
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 
@@ -85,15 +84,10 @@ def test_tokens_are_words_like_those_of_lines(tmp_path):
 def test_pages_of_the_directory_have_the_labels_of_a_level(tmp_path, level, classes, label_map):
     write_directory(tmp_path)
     report = ingest(
-        tmp_path / "content.rdf.u8.gz",
-        tmp_path / "d",
-        label_level=level,
-        label_map=label_map and tmp_path / label_map,
-        drop="unknown",
-        id_column="about",
-        n_features=1024,
+        tmp_path / "content.rdf.u8.gz", tmp_path / "d", label_level=level,
+        label_map=label_map and tmp_path / label_map, drop="unknown", id_column="about", n_features=1024,
         shuffle=False,
-    )
+    )  # fmt: skip
     data = open_dataset(tmp_path / "d")
     assert data.meta.classes == classes
     assert report.dropped == {"unknown": 0 if level == 1 else 50}
@@ -146,10 +140,7 @@ def test_a_model_of_real_files_is_evaluated_on_real_files(tmp_path):
 
 
 ROUGH = {
-    "a type": (
-        '<!DOCTYPE a [<!ENTITY b "c">]><RDF></RDF>',
-        "a document type, which may declare entities, is refused",
-    ),
+    "a type": ('<!DOCTYPE a [<!ENTITY b "c">]><RDF></RDF>', "a document type, which may declare entities, is refused"),
     "an entity": (
         '<RDF><ExternalPage about="u"><d:Title>&b;</d:Title></ExternalPage></RDF>',
         ":2: not well-formed XML .undefined entity",
@@ -157,7 +148,7 @@ ROUGH = {
     "an end": ('<RDF><ExternalPage about="u">', "not well-formed XML .no element found.; is it complete"),
     "a byte": ("<RDF><a>\udcff</a></RDF>", "iconv -c -f utf-8 -t utf-8 removes"),
     "no topic": ('<RDF><ExternalPage about="u"/></RDF>', ":2: the document has no label; --labels FILE may"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ROUGH)

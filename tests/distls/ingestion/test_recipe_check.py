@@ -43,15 +43,9 @@ def test_sources_as_they_are_written(name):
 
 
 @pytest.mark.fast_cases(
-    "csv-columns",
-    "parquet-features-value4",
-    "csv-features",
-    "text-analyzer",
-    "text-ngrams-value15",
-    "vw-hash_bits-33",
-    "text-dialect",
-    "anndata",
-)
+    "csv-columns", "parquet-features-value4", "csv-features", "text-analyzer", "text-ngrams-value15",
+    "vw-hash_bits-33", "text-dialect", "anndata",
+)  # fmt: skip
 @pytest.mark.parametrize(("name", "member", "value"), BAD)
 def test_sources_with_a_member_of_another_type(name, member, value):
     with pytest.raises(ValueError, match="its source recipe: "):

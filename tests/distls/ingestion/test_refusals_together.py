@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 import distls
+from distls import ingest, open_dataset
 from distls.ingestion.formats.column_kinds import Samples
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request.source_start import source_file
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats import documents, plain_csv, table_records

@@ -7,10 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distls.estimators.stochastic import StochasticClassifier
-from distls.ingestion.ingest import ingest
+from distls import StochasticClassifier, ingest, open_dataset
 from distls.ingestion.request import source_plan
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError
 from distls.testing.formats import read_all
 from distls.workers.ingestion.formats.mixed_columns import date_parts, members
@@ -105,16 +103,13 @@ NOTICES = {
         [f"01-{k % 12 + 1:02}-2024" for k in range(60)],
         '01-02-2024 is read with the day first; --kind "a=date:mdy" reads them the other way',
     ),
-    "percent": (
-        ["10%", "0.1"] * 30,
-        'numbers in "a" have different marks, which are left out: 10% and 0.1 are',
-    ),
+    "percent": (["10%", "0.1"] * 30, 'numbers in "a" have different marks, which are left out: 10% and 0.1 are'),
     "currencies": (["$5", "€6", "$7"] * 20, "$5 and €6 are read as they are without"),
     "small": (
         [f"1e-{k}" for k in range(40, 70)],
         'different values of column "a" become equal in float32, such as 1e-69 and 1e-46; --dtype float64 keeps them',
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow_cases("documents-late", "lists-of-numbers")

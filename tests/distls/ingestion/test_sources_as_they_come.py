@@ -8,12 +8,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from distls.ingestion.ingest import ingest
-from distls.serving.fitted_model import load_model
-from distls.storage.dataset.dataset import open_dataset
+from distls import fit, ingest, load_model, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
-from distls.training.fitting import fit
 
 TABLE = "a,b,y\n" + "".join(f"{i},{i / 4},{i % 2}\n" for i in range(3000))
 SPACED = {"format": "csv", "separator": "space"}

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from table_property_helpers import ROLES, csv_of, json_of, tables
 
 import distls
-from distls.estimators.stochastic import StochasticClassifier
-from distls.ingestion.ingest import ingest
-from distls.storage.dataset.dataset import open_dataset
+from distls import StochasticClassifier, ingest, open_dataset
 from distls.testing.formats import read_all
 
 pytest.importorskip("pyarrow")

@@ -8,11 +8,10 @@ import pandas as pd
 import pytest
 
 import distls
+from distls import ingest, open_dataset
 from distls.cli.evaluation_text import evaluation_lines
-from distls.ingestion.ingest import ingest
 from distls.ingestion.request import source_plan
 from distls.interchange.linear_form import output_names
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, DistlsError, MismatchError, ParameterError
 from distls.testing.formats import read_all
 
@@ -26,13 +25,9 @@ def make_frame(n_rows=60):
     words = np.array(["u", "v"])[rng.integers(0, 2, n_rows)]
     return pd.DataFrame(
         {
-            "a": x[:, 0],
-            TARGETS[0]: 2 * x[:, 0] + x[:, 1],
-            "b": x[:, 1],
-            "w": words,
-            TARGETS[1]: x[:, 0] - x[:, 1],
+            "a": x[:, 0], TARGETS[0]: 2 * x[:, 0] + x[:, 1], "b": x[:, 1], "w": words, TARGETS[1]: x[:, 0] - x[:, 1],
         }
-    )
+    )  # fmt: skip
 
 
 def sources(frame, folder):
@@ -150,11 +145,8 @@ def test_weights_behind_labels_or_in_a_file(weighted, tmp_path):
     ingest(tmp_path / "marked.svm", tmp_path / "marked", weight_column="label", shuffle=False)
     ingest(tmp_path / "a.svm", tmp_path / "own", weights=tmp_path / "w", shuffle=False)
     ingest(
-        [tmp_path / "a.svm", tmp_path / "a.svm.gz"],
-        tmp_path / "two",
-        weights=tmp_path / "twice",
-        shuffle=False,
-    )
+        [tmp_path / "a.svm", tmp_path / "a.svm.gz"], tmp_path / "two", weights=tmp_path / "twice", shuffle=False,
+    )  # fmt: skip
     ingest(tmp_path / "marked.svm", tmp_path / "like", like=tmp_path / "marked", shuffle=False)
     plain = read_all(tmp_path / "own")
     for name in ("marked", "like"):

@@ -59,12 +59,9 @@ NONE = [
     (None, "X: expected an array, a sparse matrix, .* of numbers, not None"),
     ({"a": 1}, "X: expected an array, .* not a dict"),
     (iter(X), "X: expected an array, .* not a "),
-    (
-        xarray.Dataset({"a": ROWS}),
-        r"X: an xarray Dataset of several arrays; give one of them, as in X\['name'\]",
-    ),
+    (xarray.Dataset({"a": ROWS}), r"X: an xarray Dataset of several arrays; give one of them, as in X\['name'\]"),
     (anndata.AnnData(obs={"a": [1, 2]}), "X: an AnnData object without X; give a layer"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wrong", "message"), NONE)

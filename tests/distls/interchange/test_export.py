@@ -24,11 +24,7 @@ from distls.interchange.export_formats import EXPORT_FORMATS, ExportFormat, regi
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 
 N_ROWS = 10_000
-STEPS = {
-    "plain": "",
-    "linear": "scale=2,idf,standardize",
-    "all": "log1p,idf,l2norm,standardize,scale=0.5",
-}
+STEPS = {"plain": "", "linear": "scale=2,idf,standardize", "all": "log1p,idf,l2norm,standardize,scale=0.5"}
 KINDS = ("two", "many", "words", "ovr", "hinge")
 
 

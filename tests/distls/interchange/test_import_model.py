@@ -1,5 +1,6 @@
 """Models that LIBLINEAR trained predict the same here, and fits start from them."""
 
+import csv
 import shutil
 import subprocess
 
@@ -103,3 +104,130 @@ def test_wrong_requests_are_refused(tmp_path):
         distls.import_model(tmp_path / "m", tmp_path / "model", source="pmml")
     with pytest.raises(MismatchError, match="exists already"):
         distls.import_model(tmp_path / "m", tmp_path)
+
+
+# -- models that Vowpal Wabbit trained_by_vw predict the same here, and fits start from them -------------
+
+
+HEAD = "Version 9.11.9\nbits:4\noptions:{}\nChecksum: 1\n:0\n"
+
+
+def example_lines(n, k):
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(n):
+        y = int(rng.integers(k))
+        label = y + 1 if k > 2 else 2 * y - 1
+        lines.append(
+            f"{label} |f w{y}:{rng.random():.2f} u{rng.integers(9)} |g a{rng.integers(3)}:0.5 {y + 3}:1"
+        )
+    return lines
+
+
+def trained_by_vw(folder, options, k, kind):
+    """Train vw; return the model, its lines, and what vw itself predicts of them."""
+    vw = pytest.importorskip("vowpalwabbit")
+    lines = example_lines(400, k)
+    binary, text = folder / "m", folder / "m.txt"
+    readable = "" if kind == "binary" else f"--{kind} {text}"
+    made = vw.Workspace(f"--quiet -b 12 {options} -f {binary} {readable}")
+    for line in lines[:200]:
+        made.learn(line)
+    made.finish()
+    testing = vw.Workspace(f"--quiet -t -i {binary}")
+    found = np.array([testing.predict(line) for line in lines])
+    testing.finish()
+    return (binary if kind == "binary" else text), lines, found
+
+
+def predictions(model, lines, folder):
+    (folder / "x.vw").write_text("\n".join(lines) + "\n")
+    distls.predict(model, folder / "x.vw", folder / "p.csv", labelled=True)
+    with (folder / "p.csv").open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+@pytest.mark.fast_cases("binary")
+@pytest.mark.parametrize("kind", ["binary", "readable_model", "invert_hash"])
+def test_classes_are_those_of_vw(tmp_path, kind):
+    path, lines, found = trained_by_vw(tmp_path, "--oaa 3 --loss_function logistic", 3, kind)
+    model = distls.import_model(path, tmp_path / "model", source="vw")
+    assert model.classes == [1, 2, 3]
+    assert [int(row[1]) for row in predictions(tmp_path / "model", lines, tmp_path)] == found.tolist()
+    assert len(set(found.tolist())) == 3
+
+
+@pytest.mark.fast_cases("$")
+@pytest.mark.parametrize("options", ["", "--noconstant"])
+def test_numbers_are_those_of_vw(tmp_path, options):
+    path, lines, found = trained_by_vw(tmp_path, options, 2, "readable_model")
+    distls.import_model(path, tmp_path / "model", source="vw")
+    mine = [float(row[1]) for row in predictions(tmp_path / "model", lines, tmp_path)]
+    np.testing.assert_allclose(np.clip(mine, -1, 1), found, atol=2e-5)
+
+
+@pytest.mark.slow_cases("--link")
+@pytest.mark.parametrize("options", ["--binary", "--link logistic"])
+def test_two_classes(tmp_path, options):
+    path, lines, found = trained_by_vw(tmp_path, f"--loss_function logistic {options}", 2, "readable_model")
+    model = distls.import_model(path, tmp_path / "model", source="vw")
+    rows = predictions(tmp_path / "model", lines, tmp_path)
+    assert [int(row[1]) for row in rows] == np.where(
+        found > (0.5 if "link" in options else 0), 1, -1
+    ).tolist()
+    if "link" in options:
+        plain = [line.split(" ", 1)[1] for line in lines]
+        (tmp_path / "u.vw").write_text("\n".join(plain) + "\n")
+        distls.predict(tmp_path / "model", tmp_path / "u.vw", tmp_path / "q.csv", proba=True)
+        with (tmp_path / "q.csv").open(newline="") as file:
+            best = [float(row[2]) for row in list(csv.reader(file))[1:]]
+        np.testing.assert_allclose(best, np.maximum(found, 1 - found), atol=2e-5)
+    assert model.classes == [-1, 1]
+
+
+@pytest.mark.slow
+def test_a_fit_starts_from_a_model_of_vw(tmp_path):
+    path, lines, _ = trained_by_vw(tmp_path, "--oaa 3", 3, "readable_model")
+    distls.import_model(path, tmp_path / "model", source="vw")
+    (tmp_path / "x.vw").write_text("\n".join(lines) + "\n")
+    distls.ingest(tmp_path / "x.vw", tmp_path / "d", like=tmp_path / "model")
+    given = {"init": str(tmp_path / "model"), "eta0": 1e-12}
+    distls.fit("sgd", tmp_path / "d", tmp_path / "run", params=given, passes=1, executor="serial")
+    old, new = (distls.load_model(tmp_path / name) for name in ("model", "run"))
+    np.testing.assert_allclose(new.weights, old.weights, atol=1e-6)
+
+
+@pytest.mark.fast_cases(
+    "Version 9\\\\nbits",
+    "Version 9\\.11\\.9\\\\nbits:4\\\\noptions:\\\\nChecksum: 1\\\\n:0\\\\n16",
+    "Version 9\\.11\\.9\\\\nbits:4\\\\noptions: --oaa 99\\\\nChecksum",
+)
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("Version 9\nbits:4\n", "it has no line Checksum; make it with --readable_model or --invert_hash"),
+        (HEAD.format(" --quadratic fg"), "it was trained_by_vw with --quadratic; models linear in the hashed"),
+        (HEAD.format(" --hash_seed 3"), "it was trained_by_vw with --hash_seed; models"),
+        (HEAD.format("") + "16:1.5\n", "the weight 16:1.5"),
+        (HEAD.format("") + "3:nan\n", "the weight 3:nan"),
+        (HEAD.format(" --oaa 3") + "3:1.0\n", "the weight 3:1.0"),
+        (HEAD.format(" --oaa 99"), "4 bits for 99 classes"),
+    ],
+)  # fmt: skip
+def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
+    (tmp_path / "m").write_text(content)
+    with pytest.raises(BadInputError) as caught:
+        distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
+    assert str(caught.value).startswith(f"{tmp_path}/m: not a model file of Vowpal Wabbit ({reason}")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.fast_cases(r"--learning_rate 0\.2$")
+@pytest.mark.parametrize(
+    "options",
+    ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
+)
+def test_models_are_read_whatever_rule_their_steps_followed(tmp_path, options):
+    (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")
+    model = distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
+    assert model.weights[3, 0] == 0.5

@@ -11,15 +11,12 @@ import pytest
 from helpers import distls, labelled_rows, write_dataset
 from paper_boxes import ALPHA, BOXES, DIFFERENCE, DIGITS, DRAWN, PASSES, READS, SECOND, A, D, N, drawn, of_gls
 
-from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
-from distls.estimators.stochastic import MCIDClassifier
-from distls.evaluation.evaluate import evaluate
+from distls import GeneralizedLeastSquaresClassifier, MCIDClassifier, evaluate, fit, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.reporting.describe import describe
 from distls.solvers.status import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
-from distls.training.fitting import fit, resume
 from distls.workers.prediction.basis_functions import Basis
 from distls.workers.prediction.calibration import replay
 from distls.workers.stochastic.lane_task import draws_of
@@ -238,12 +235,9 @@ def test_rows_that_are_drawn_have_to_fit_the_memory(data):
     assert plain.model is not None
     with pytest.raises(MemoryPlanError):
         fit(
-            "mcid",
-            dataset,
-            params={**double, "shuffle": "draws"},
-            passes=1,
+            "mcid", dataset, params={**double, "shuffle": "draws"}, passes=1,
             memory=MemoryBudget(limit=MIB, workers=1),
-        )
+        )  # fmt: skip
 
 
 @pytest.mark.fast_cases("sparse")

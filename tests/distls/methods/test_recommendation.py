@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from helpers import labelled_rows, stored_rows, write_dataset
+from helpers import labelled_rows, printed, raised, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.cli import cli
+from distls.methods.method_registry import METHODS
 from distls.methods.recommendation import recommended
 from distls.storage.errors import ParameterError
 from distls.training.configuration import FitRequest
@@ -177,3 +178,55 @@ def test_what_is_missing_is_named(arguments, message):
 def test_a_parameter_of_another_method_is_refused(narrow):
     with pytest.raises(ParameterError, match="newton has no parameter 'rounds'"):
         fit("auto", narrow, params={"rounds": 4})
+
+
+# -- short names of losses -------------------------------------------------------------------------------
+
+
+HINGES = [name for name, method in METHODS.items() if "hinge" in method.aliases]
+BOTH = ("sgd", "asgd", "sdca")  # methods that have both hinges
+
+
+@pytest.mark.parametrize("name", HINGES)
+def test_a_method_tells_which_hinge_it_means(name):
+    full = METHODS[name].aliases["hinge"]
+    assert full in ("crammer_singer", "ovr_hinge")
+    assert f"hinge = {full}" in printed("methods", name)
+    assert METHODS[name].resolve({"loss": "hinge"})["loss"] == full
+    assert METHODS[name].resolve({"loss": full})["loss"] == full
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.aliases])
+def test_every_short_name_that_is_told_is_accepted(name):
+    for short, full in METHODS[name].aliases.items():
+        assert METHODS[name].resolve({"loss": short})["loss"] == full
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_both_hinges_have_names_where_both_exist(name):
+    shown = " ".join(printed("methods", name).split())
+    for full in ("crammer_singer", "ovr_hinge"):
+        assert METHODS[name].resolve({"loss": full})["loss"] == full
+    assert "crammer_singer (hinge)" in shown
+
+
+# -- parameters of a method ------------------------------------------------------------------------------
+
+
+def test_every_method_has_an_intercept_by_default():
+    for name, method in METHODS.items():
+        defaults = {p.name: p.default for p in method.parameters}
+        assert defaults["fit_intercept"] is True, name
+        assert not {"fit_intercept"} & {*method.continuous, *method.multilabel}, name
+
+
+def test_a_short_value_is_shown_whole():
+    with pytest.raises(ParameterError, match=r"^sgd: alpha=few: "):
+        METHODS["sgd"].resolve({"alpha": "few"})
+
+
+def test_a_long_value_is_cut():
+    deep = "[" * 100_000
+    message = raised(ParameterError, METHODS["sgd"].resolve, {"class_weight": deep})
+    assert message.startswith(f"sgd: class_weight={'[' * 80}...: ")
+    assert len(message) < 300

@@ -154,13 +154,8 @@ def _trained_by_numpy(x, y, size, alpha):
 
 def test_it_takes_the_steps_of_plain_numpy(dataset, rows):
     params = {
-        "lanes": 1,
-        "shuffle": False,
-        "eta0": 0.5,
-        "alpha": 0.01,
-        "fit_intercept": True,
-        "dtype": "float64",
-    }
+        "lanes": 1, "shuffle": False, "eta0": 0.5, "alpha": 0.01, "fit_intercept": True, "dtype": "float64",
+    }  # fmt: skip
     model = fit("momentum", dataset, params=params, passes=2).model
     w, b = _trained_by_numpy(rows[0].toarray().astype(np.float64), rows[1], 0.5 * (1 - 0.9), 0.01)
     np.testing.assert_allclose(model.weights, w, rtol=1e-9, atol=1e-12)

@@ -11,6 +11,7 @@ from helpers import distls, labelled_rows, write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distls import generate, open_dataset
 from distls.execution.dask.dask_executor import _start_merges
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.reduction_tasks import call_group, merge_parts
@@ -28,9 +29,7 @@ from distls.planning.cluster_plan import (
     plan_cluster,
     resized,
 )
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MemoryPlanError, ParameterError
-from distls.synthetic.generation import generate
 from distls.training.configuration import Setting
 from distls.workers.rounds.reduction_tree import ReductionTree
 

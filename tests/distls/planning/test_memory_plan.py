@@ -78,14 +78,9 @@ def _data(decoded, stored):
 
 def _plan(budget, **changes):
     options = {
-        "dataset": _data([16 * MIB] * 40, [10 * MIB] * 40),
-        "weight_bytes": 3 * MIB,
-        "result_copies": 2,
-        "lanes": 8,
-        "sample_bytes": MIB,
-        "driver_copies": 4.0,
-        **changes,
-    }
+        "dataset": _data([16 * MIB] * 40, [10 * MIB] * 40), "weight_bytes": 3 * MIB, "result_copies": 2, "lanes": 8,
+        "sample_bytes": MIB, "driver_copies": 4.0, **changes,
+    }  # fmt: skip
     dataset, lanes = options.pop("dataset"), options.pop("lanes")
     weights, work = options.pop("weight_bytes"), options.pop("work_bytes", 0)
     needs = Needs(weights, weights * options.pop("result_copies"), work)

@@ -9,17 +9,14 @@ import zarr
 from helpers import labelled_rows, raised, read_csv, write_dataset
 from scipy.special import softmax
 
-from distls.evaluation.evaluate import evaluate
+from distls import evaluate, fit, ingest, predict
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.ingest import ingest
-from distls.prediction.predict import predict
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.safe_read import first_bytes
 from distls.storage.model import predictions
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.model.predictions import are_predictions
-from distls.training.fitting import fit
 from distls.workers.prediction.predict_task import top_classes
 
 CLASSES = ["a,b", 'say "x"', "é", 7, "two\nlines"]

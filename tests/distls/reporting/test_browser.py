@@ -5,11 +5,9 @@ import pytest
 from browser_helpers import browser
 from helpers import wait_until
 
-from distls import ingest
-from distls.reporting.comparison import compare
+from distls import compare, fit, ingest
 from distls.reporting.comparison_page import render_comparison
 from distls.reporting.run_report import report as report_of
-from distls.training.fitting import fit
 
 EVIL, EVIL_COLUMN = "<script>alert(1)</script>", "<img src=x onerror=alert(2)>"
 
@@ -70,15 +68,8 @@ def report(tmp_path_factory, tab):
     params = {"loss": "log", "lanes": 2, "alpha": [1e-4, 1e-2, 1.0]}
     held = root / "train-held"
     fit(
-        "sgd",
-        root / "train",
-        root / "run",
-        params=params,
-        passes=4,
-        eval_data=held,
-        select=held,
-        eval_every=1,
-    )
+        "sgd", root / "train", root / "run", params=params, passes=4, eval_data=held, select=held, eval_every=1,
+    )  # fmt: skip
     report_of(root / "run", html=root / "run.html", own_data=True)
     return root / "run.html"
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from helpers import distls, labelled_rows, printed, write_dataset
 
-from distls import load_model
-from distls.reporting.comparison import compare
+from distls import compare, fit, load_model
 from distls.reporting.comparison_page import render_comparison
 from distls.reporting.comparison_text import comparison_lines
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.training.fitting import fit
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +73,8 @@ def test_three_runs_have_three_pairs(place):
 def test_lines_of_a_comparison(place):
     lines = comparison_lines(compare([place / "one", place / "two"], place / "test"))
     assert lines[0].split() == [
-        "run",
-        "status",
-        "passes",
-        "seconds",
-        "objective",
-        "above",
-        "optimum",
-        "evaluation",
-    ]
+        "run", "status", "passes", "seconds", "objective", "above", "optimum", "evaluation",
+    ]  # fmt: skip
     assert ["alpha", "0", "0.05"] in [line.split() for line in lines]
     assert any(line.startswith("one and two") for line in lines)
     assert any("rows in dispute" in line or "in dispute (" in line for line in lines)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, printed, write_dataset
 
-from distls import evaluate, ingest
+from distls import evaluate, fit, ingest
 from distls.reporting.progress_plots import progress_plots
 from distls.reporting.run_report import fit_command, read_run
 from distls.reporting.run_report import report as report_of
 from distls.storage.errors import BadInputError, FormatError, MismatchError, StorageError
-from distls.training.fitting import fit
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run
 
@@ -101,13 +100,8 @@ def test_many_classes_are_cut_with_a_word(tmp_path):
     names = [f"class {i:04d}" for i in range(1000)]
     write_dataset(tmp_path / "train", x, y, classes=names)
     fit(
-        "sgd",
-        tmp_path / "train",
-        tmp_path / "run",
-        params={"loss": "log"},
-        passes=1,
-        eval_data=tmp_path / "train",
-    )
+        "sgd", tmp_path / "train", tmp_path / "run", params={"loss": "log"}, passes=1, eval_data=tmp_path / "train",
+    )  # fmt: skip
     page = _page(tmp_path / "run", own_data=True)
     assert "The 100 classes with the most errors of 1,000" in page
     assert "The 26 classes with the most errors, of 1,000" in page
@@ -154,14 +148,9 @@ def test_a_fit_of_numbers(tmp_path):
     np.savez(tmp_path / "t.npz", X=x, y=x @ np.arange(5.0) + 0.1 * rng.normal(size=300))
     ingest(tmp_path / "t.npz", tmp_path / "train", target="continuous")
     fit(
-        "gls",
-        tmp_path / "train",
-        tmp_path / "run",
-        params={"link": "identity"},
-        passes=4,
-        eval_data=tmp_path / "train",
-        eval_every=1,
-    )
+        "gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, passes=4,
+        eval_data=tmp_path / "train", eval_every=1,
+    )  # fmt: skip
     page = _page(tmp_path / "run")
     assert "mean squared error" in page
     assert "the number" in page

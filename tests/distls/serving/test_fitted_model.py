@@ -407,12 +407,8 @@ def test_nothing_is_written_and_no_cluster_is_loaded(text, tmp_path):
         print(len(model.predict(["one", "two"])), {{"dask", "distributed", "zarr"}} & set(sys.modules))
     """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-    )
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=tmp_path, check=True,
+    )  # fmt: skip
     assert ran.stdout.split() == ["2", "set()"]
     assert not list(tmp_path.iterdir())
 

@@ -8,19 +8,26 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.svm import LinearSVC
 
-from distls import evaluate, ingest, load_model, predict
-from distls.estimators.dual_ascent import DualLinearSVC, DualLogisticRegression
-from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier
-from distls.estimators.sparse import SparseMulticlassClassifier
-from distls.estimators.stochastic import SGDQNClassifier, StochasticClassifier
+from distls import (
+    DualLinearSVC,
+    DualLogisticRegression,
+    GeneralizedLeastSquaresClassifier,
+    SGDQNClassifier,
+    SparseMulticlassClassifier,
+    StochasticClassifier,
+    evaluate,
+    fit,
+    ingest,
+    load_model,
+    open_dataset,
+    predict,
+)
 from distls.evaluation.evaluate import prove
 from distls.execution.serial import SerialExecutor
 from distls.methods.method_registry import METHODS
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.model.model import LinearModel, save_model
-from distls.training.fitting import fit
 from distls.workers.losses.loss_registry import loss_named
 
 ALPHA = 0.05

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from helpers import raised
 
+from distls import fit, generate, open_dataset
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.rows import DenseRows
-from distls.synthetic.generation import generate
-from distls.training.fitting import fit
 from distls.workers.synthetic.kinds import KINDS, generate_rows
 
 

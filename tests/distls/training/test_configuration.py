@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, printed, stored_rows, write_dataset
 
-from distls import StochasticClassifier, fit
+from distls import StochasticClassifier, fit, open_dataset
 from distls.execution import row_reads
 from distls.methods.method_registry import method_named
 from distls.problem import Problem
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training import configuration
 from distls.training.configuration import FitRequest, Setting

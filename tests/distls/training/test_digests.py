@@ -29,14 +29,8 @@ class Stop:
 def _half(folder, **asked):
     with pytest.raises(KeyboardInterrupt):
         fit(
-            "mcid",
-            folder / "data",
-            folder / "run",
-            passes=4,
-            callbacks=[Stop()],
-            checkpoint_seconds=0,
-            **asked,
-        )
+            "mcid", folder / "data", folder / "run", passes=4, callbacks=[Stop()], checkpoint_seconds=0, **asked,
+        )  # fmt: skip
     return folder / "run"
 
 

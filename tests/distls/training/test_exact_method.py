@@ -8,14 +8,13 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from target_helpers import write_targets
 
-from distls import fit, plan, resume
+from distls import fit, open_dataset, plan, resume
 from distls.cli import cli
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.round_seconds import Cluster
 from distls.methods import recommendation
 from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import resized
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.model.model import load_model
 from distls.training.exact_method import chosen_for, fit_seconds, passes_to
 from distls.training.run_folder import Run

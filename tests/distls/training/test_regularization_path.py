@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, raised, write_dataset
 
+from distls import LineProgress, add_columns, evaluate, fit, resume
 from distls.cli.report import plan_lines, result_lines, run_lines
-from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import evaluate
 from distls.planning.fit_plan import plan_fit
 from distls.reporting.describe import describe
 from distls.solvers.events import Callback
@@ -18,8 +17,6 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
 from distls.testing.solvers import StopAfter, interrupted
 from distls.training import fitting
-from distls.training.callbacks import LineProgress
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.penalties.penalty_registry import penalty_named, prox_rows
 from reference import bcd

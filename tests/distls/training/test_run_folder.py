@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, ingest, resume
 from distls.execution.memory_budget import MemoryBudget
-from distls.ingestion.ingest import ingest
 from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Progress, Standing
 from distls.solvers.solver import Fitted, State
@@ -20,7 +19,6 @@ from distls.solvers.status import Status
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
 from distls.training import run_folder, setting_fit
 from distls.training.callbacks import Checkpointer, History
-from distls.training.fitting import fit, resume
 from distls.training.run_config import RunConfig
 from distls.training.run_folder import Run, is_run
 from distls.workers.prediction.predictor import LinearPredictor

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, stored_rows, write_dataset
 
+from distls import LineProgress, fit, resume
 from distls.cli.report import plan_lines, run_lines
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -18,10 +19,8 @@ from distls.planning.fit_plan import plan_fit
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.testing.solvers import StopAfter, interrupted, opened
-from distls.training.callbacks import LineProgress
 from distls.training.child_runs import budget_of, fits_at_once
 from distls.training.configuration import Setting
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 _ALPHAS = "1e-2:1e-3:1e-4"

@@ -39,13 +39,9 @@ def add(written, cuts, *, codec="none", fingerprint=None, shard_size=1000):
         for i, (a, b) in enumerate(pairwise(bounds))
     ]
     publish_columns(
-        written.path,
-        folder,
-        records,
-        dataset_fingerprint=fingerprint or written.dataset.fingerprint,
-        shard_size=shard_size,
-        codec=codec,
-    )
+        written.path, folder, records, dataset_fingerprint=fingerprint or written.dataset.fingerprint,
+        shard_size=shard_size, codec=codec,
+    )  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
     return SimpleNamespace(
         path=written.path, dataset=open_dataset(written.path), x=x, bounds=bounds, records=records
@@ -174,13 +170,9 @@ def add_without_the_first(written):
     x = written.matrix
     record = write_shard(written.path / "making", 1, columns_of(x, 0, x.shape[1]), x.shape[0], "none")
     publish_columns(
-        written.path,
-        written.path / "making",
-        [record],
-        dataset_fingerprint=written.dataset.fingerprint,
-        shard_size=1,
-        codec="none",
-    )
+        written.path, written.path / "making", [record], dataset_fingerprint=written.dataset.fingerprint,
+        shard_size=1, codec="none",
+    )  # fmt: skip
 
 
 def test_those_of_another_dataset_are_refused(small_csr):

@@ -94,11 +94,8 @@ def test_what_is_not_a_dataset(tmp_path):
 
 FOREIGN = ["", "{", "[]", "null", "3", "{}", '{"attributes": {}}', '{"attributes": {"distls": 5}}']
 FOREIGN += [
-    '{"attributes": null}',
-    '{"attributes": {"distls": NaN}}',
-    "\udcff",
-    '{"attributes": {"other": {}}}',
-]
+    '{"attributes": null}', '{"attributes": {"distls": NaN}}', "\udcff", '{"attributes": {"other": {}}}',
+]  # fmt: skip
 
 
 @pytest.mark.fast_cases("$", "3", '\\{"attributes": \\{"distls": 5\\}\\}', '\\{"attributes": \\{"other"')
@@ -160,8 +157,7 @@ def parts(root, values=3.0):
 
 @pytest.mark.fast_cases("True-with_counts", "False-with_counts", "False-write_json")
 @pytest.mark.parametrize(
-    ("step", "times"),
-    [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
+    ("step", "times"), [("with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)]
 )
 @pytest.mark.parametrize("staged", [True, False])
 def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, step, times, staged):
@@ -230,16 +226,8 @@ def copied(original, tmp_path):
 
 
 FIELDS = [
-    "n_rows",
-    "nnz",
-    "layout",
-    "dtype",
-    "target",
-    "classes",
-    "label_counts",
-    "label_weights",
-    "n_targets",
-]
+    "n_rows", "nnz", "layout", "dtype", "target", "classes", "label_counts", "label_weights", "n_targets",
+]  # fmt: skip
 FIELDS += ["weighted", "weight_sum", "mean_square_norm", "transforms", "transforms_digest", "zero_based"]
 FIELDS += ["n_features", "shuffle_seed", "source", "codecs"]
 VALUES = [

@@ -92,16 +92,12 @@ def read_dataset(root):
         partitions.append(
             {
                 name: chunk(
-                    root / "rows" / f"{index:08d}" / name,
-                    shape,
-                    dtype,
-                    meta["codecs"].get(name, "none"),
-                    sizes[name],
-                    entry[f"{name}/crc32c"],
+                    root / "rows" / f"{index:08d}" / name, shape, dtype, meta["codecs"].get(name, "none"),
+                    sizes[name], entry[f"{name}/crc32c"],
                 )
                 for name, (dtype, shape) in wanted.items()
             }
-        )
+        )  # fmt: skip
     return meta, partitions
 
 
@@ -128,16 +124,13 @@ def read_columns(root):
         shards.append(
             {
                 name: chunk(
-                    root / "columns" / f"{index:08d}" / name,
-                    shape,
-                    dtype,
-                    meta["codec"] if name in ("data", "XT") else "none",
-                    table[f"{name}.size"][index],
+                    root / "columns" / f"{index:08d}" / name, shape, dtype,
+                    meta["codec"] if name in ("data", "XT") else "none", table[f"{name}.size"][index],
                     table[f"{name}.crc32c"][index],
                 )
                 for name, (dtype, shape) in wanted.items()
             }
-        )
+        )  # fmt: skip
     return meta, firsts, shards
 
 
@@ -186,13 +179,9 @@ VARIANTS = [
 
 
 @pytest.mark.fast_cases(
-    "class-none-False-float32-csr",
-    "class-lz4-True-float32-dense",
-    "multilabel-zstd-True-float64-wide",
-    "continuous-zstd-True-float64-csr",
-    "none-none-False-float32-dense",
-    "none-lz4-True-float32-wide",
-)
+    "class-none-False-float32-csr", "class-lz4-True-float32-dense", "multilabel-zstd-True-float64-wide",
+    "continuous-zstd-True-float64-csr", "none-none-False-float32-dense", "none-lz4-True-float32-wide",
+)  # fmt: skip
 @pytest.mark.parametrize("layout", ["csr", "dense", "wide"])
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda options: "-".join(map(str, options.values())))
 def test_another_reader_reads_the_same(small_csr, small_dense, layout, options):

@@ -114,15 +114,9 @@ def test_metadata_survives_json():
 
 
 @pytest.mark.fast_cases(
-    "n_rows--1",
-    "n_features",
-    "target",
-    "classes-value12",
-    "n_targets",
-    "transforms-value21",
-    "shuffle_seed",
+    "n_rows--1", "n_features", "target", "classes-value12", "n_targets", "transforms-value21", "shuffle_seed",
     "features-value29",
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -288,11 +288,8 @@ def test_a_second_attempt_replaces_the_first(tmp_path):
     write_partition(tmp_path, 0, Partition(TWO_ROWS, np.array([1, 1], np.int32)), 5, 2, {})
     write_partition(tmp_path, 0, Partition(TWO_ROWS, None), 5, 0, {})
     assert sorted(p.name for p in partition_folder(tmp_path, 0).iterdir()) == [
-        "data",
-        "indices",
-        "indptr",
-        "zarr.json",
-    ]
+        "data", "indices", "indptr", "zarr.json",
+    ]  # fmt: skip
     assert [p.name for p in (tmp_path / "rows").iterdir()] == ["00000000"]
 
 

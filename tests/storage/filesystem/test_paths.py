@@ -10,10 +10,7 @@ from helpers import raised
 from store_helpers import BUCKET, object_store
 
 from distls.storage.errors import ParameterError, StorageError
-from distls.storage.filesystem.atomic import (
-    subfolders,
-    write_bytes,
-)
+from distls.storage.filesystem.atomic import subfolders, write_bytes
 from distls.storage.filesystem.object_store import client
 from distls.storage.filesystem.paths import StorePath, place_of
 from distls.storage.filesystem.safe_read import read_array_file
@@ -44,23 +41,17 @@ def test_what_is_a_url(text, expected):
     ("text", "message"),
     [
         ("hdfs://a/b", "hdfs://...: expected a path, file:/// or s3://, gs://, az://, http://, https://"),
-        (
-            "s3://key:secret@b/c",
-            "s3://...@...: no names or keys in URLs; give credentials in the environment",
-        ),
+        ("s3://key:secret@b/c", "s3://...@...: no names or keys in URLs; give credentials in the environment"),
         ("s3:///a", "s3:///a: expected s3://BUCKET/NAME, without '..', '?' and '#'"),
         ("s3://b/../a", "s3://b/../a: expected s3://BUCKET/NAME, without '..', '?' and '#'"),
-        (
-            "https://b/a?X-Amz-Signature=1",
-            "https://b/a?...: expected https://BUCKET/NAME, without '..', '?' and '#'",
-        ),
+        ("https://b/a?X-Amz-Signature=1", "https://b/a?...: expected https://BUCKET/NAME, without '..', '?' and '#'"),
         ("s3://b/a?x=1", "s3://b/a?...: expected s3://BUCKET/NAME, without '..', '?' and '#'"),
         ("s3://b/a\nb", "'s3://b/a\\nb': no control characters in URLs, and no bytes that are not UTF-8"),
         ("s3://b/\udcff", "'s3://b/\\udcff': no control characters in URLs, and no bytes that are not UTF-8"),
         ("gs://b\x7f", "'gs://b\\x7f': no control characters in URLs, and no bytes that are not UTF-8"),
         (Path("s3://b/a"), "s3:/b/a: a pathlib.Path drops a slash of URLs; give it as a text"),
     ],
-)
+)  # fmt: skip
 def test_urls_that_are_refused(text, message):
     assert raised(ParameterError, place_of, text) == message
 
@@ -70,11 +61,8 @@ def test_names_are_those_of_paths():
     assert str(place) == "s3://b/a/c.tar.gz"
     for one in (place, path):
         assert (one.name, one.suffix, one.parent.name, one.with_name("d").name) == (
-            "c.tar.gz",
-            ".gz",
-            "a",
-            "d",
-        )
+            "c.tar.gz", ".gz", "a", "d",
+        )  # fmt: skip
         assert one.with_suffix(".x").name == "c.tar.x"
         assert str(one.relative_to(one.parent.parent)) == "a/c.tar.gz"
         assert one.joinpath("x", "y") == one / "x" / "y"

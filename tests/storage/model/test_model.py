@@ -14,19 +14,12 @@ from distls.storage.model.model import LinearModel, load_model, save_model, weig
 
 def model(dtype="float32"):
     return LinearModel(
-        weights=np.arange(6, dtype=dtype).reshape(3, 2) / 8,
-        intercept=np.array([0.5, -1.0], dtype),
-        classes=["a", 2],
-        method="mcid",
-        loss="softmax",
-        params={"alpha": 1e-4, "init": None},
-        transforms=[{"name": "scale", "divisor": 255.0}],
-        transforms_digest="abc",
-        dataset_fingerprint="f" * 64,
-        zero_based=False,
-        source={"format": "text", "recipe": {"ngrams": [1, 2]}},
+        weights=np.arange(6, dtype=dtype).reshape(3, 2) / 8, intercept=np.array([0.5, -1.0], dtype), classes=["a", 2],
+        method="mcid", loss="softmax", params={"alpha": 1e-4, "init": None},
+        transforms=[{"name": "scale", "divisor": 255.0}], transforms_digest="abc", dataset_fingerprint="f" * 64,
+        zero_based=False, source={"format": "text", "recipe": {"ngrams": [1, 2]}},
         features={"idf": np.array([1.0, 2.5, 3.0]), "kept": np.array([0, 2], np.int64)},
-    )
+    )  # fmt: skip
 
 
 def same(a, b):

@@ -40,11 +40,8 @@ def test_the_version_before_stays_and_older_ones_go(state):
         state.write(0, version, np.full(2, float(version)))
         state.write(1, version, np.full(2, -float(version)))
     assert sorted(path.name for path in state.folder.iterdir()) == [
-        "00000000-000004.npy",
-        "00000000-000005.npy",
-        "00000001-000004.npy",
-        "00000001-000005.npy",
-    ]
+        "00000000-000004.npy", "00000000-000005.npy", "00000001-000004.npy", "00000001-000005.npy",
+    ]  # fmt: skip
     assert state.read(0, 4).tolist() == [4.0, 4.0]
     assert state.read(1, 5).tolist() == [-5.0, -5.0]
 

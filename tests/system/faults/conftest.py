@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
-from distls.training.fitting import fit
+from distls import add_columns, fit
 
 
 class Job(NamedTuple):
@@ -36,12 +35,7 @@ class Job(NamedTuple):
 
 
 _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "lanes": (
-        "mcid",
-        {"loss": "hinge", "alpha": 1e-4},
-        12,
-        "distls.workers.stochastic.lane_task:StochasticTask.learn",
-    ),
+    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-4}, 12, "distls.workers.stochastic.lane_task:StochasticTask.learn"),
     "statistics": (
         "gls",
         {"link": "softmax", "alpha": 1e-4},
@@ -54,7 +48,7 @@ _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
         8,
         "distls.workers.coordinate_descent.sweep_task:ColumnTask.sweep",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

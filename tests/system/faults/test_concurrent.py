@@ -8,13 +8,11 @@ import time
 
 import pytest
 from fault_helpers import digest_of, left_behind, options_of, rounds_of
-from helpers import SECONDS, labelled_rows, write_dataset
+from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, open_dataset
 from distls.execution.dask.local_cluster import start_local
-from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.text_export import export_text
-from distls.training.fitting import fit
 
 LANES = ("mcid", {"loss": "hinge", "alpha": 1e-4})
 STATISTICS = ("gls", {"link": "softmax", "alpha": 1e-4})
@@ -89,11 +87,7 @@ class Slowed:
             stderr=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + SECONDS
-        while not mark.exists():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(mark.exists, self.process)
 
     def go_on(self):
         """Let it end; return exit code and stderr."""

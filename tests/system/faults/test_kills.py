@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from distls.columns.sharding import add_columns
-from distls.training.fitting import fit
+from distls import add_columns, fit
 
 PASSES = 50
 

@@ -7,14 +7,13 @@ import pytest
 from fault_helpers import KILLED, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, resume
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.solvers.events import Callback
 from distls.storage.model.model import load_model
 from distls.testing.solvers import opened
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
 __all__ = ["faulty"]

@@ -11,14 +11,11 @@ from contract import Rounds
 from fault_helpers import chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, raised, write_dataset
 
-from distls.columns.sharding import add_columns
+from distls import add_columns, fit, generate, open_dataset, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
-from distls.synthetic.generation import generate
 from distls.testing.solvers import opened
-from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.rounds.block_stream import clear_cache
 
@@ -181,16 +178,10 @@ def test_what_is_kept_of_each_row_is_made_anew(train, undisturbed, tmp_path, way
 # -- storage that fails now and then ---------------------------------------------------------------------
 
 UNSTEADY = {
-    "EIO now and then": (
-        {"every": 7, "number": fault_process.EIO, "times": 1},
-        "[Errno 5] Input/output error",
-    ),
-    "ESTALE twice": (
-        {"every": 9, "number": fault_process.ESTALE, "times": 2},
-        "[Errno 116] Stale file handle",
-    ),
+    "EIO now and then": ({"every": 7, "number": fault_process.EIO, "times": 1}, "[Errno 5] Input/output error"),
+    "ESTALE twice": ({"every": 9, "number": fault_process.ESTALE, "times": 2}, "[Errno 116] Stale file handle"),
     "torn reads": ({"every": 5, "number": 0, "times": 1, "torn": True}, "its checksum does not match"),
-}
+}  # fmt: skip
 
 
 def _command(way, data, run, *more):
@@ -327,11 +318,8 @@ def test_full_in_a_transposition_by_workers(disk, train, tmp_path):
         made = add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory).columns
         assert made.digest == whole.digest
         assert sorted(path.name for path in out.iterdir()) == [
-            "columns",
-            "partitions",
-            "rows",
-            "zarr.json",
-        ]
+            "columns", "partitions", "rows", "zarr.json",
+        ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.workers.columns.transpose_task import (
-    append_columns,
-    count_values,
-    scatter_rows,
-    transpose_rows,
-)
+from distls.workers.columns.transpose_task import append_columns, count_values, scatter_rows, transpose_rows
 
 DTYPES = [
     (columns, rows, values)

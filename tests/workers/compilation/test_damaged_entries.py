@@ -24,13 +24,8 @@ def _call(cache, program=CALL, **options):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     environment.pop("DISTLS_NUMBA_CACHE", None)
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        **options,
-    )
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, **options,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
@@ -86,14 +81,10 @@ def test_processes_that_find_it_together_say_it_once(cache, compiled):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", CALL],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
+            [sys.executable, "-c", CALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )
         for _ in range(3)
-    ]
+    ]  # fmt: skip
     ended = [process.communicate() for process in started]
     assert sorted(out.strip() for out, _ in ended) == [f"{compiled[1]} {n}" for n in (0, 0, 1)]
     assert "".join(told for _, told in ended) == NOTE.format(path=path)

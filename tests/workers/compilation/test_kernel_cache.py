@@ -198,12 +198,9 @@ def test_what_others_plant_is_not_unpickled(tmp_path):
 
 def test_kernels_are_not_interpreted():
     done = subprocess.run(
-        [sys.executable, "-m", "distls", "plan", "mcid", "nowhere"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "distls", "plan", "mcid", "nowhere"], capture_output=True, text=True, check=False,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-    )
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (
         2,
         "distls: NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it\n",

@@ -35,14 +35,10 @@ def _entries(folder, module):
 @pytest.mark.parametrize(
     "module",
     [
-        "columns.transpose_task",
-        "coordinate_descent.descent_kernels",
-        "coordinate_descent.working_set_kernels",
-        "stochastic.second_order.olbfgs",
-        "stochastic.second_order.rls",
-        "stochastic.second_order.sgdqn_kernels",
+        "columns.transpose_task", "coordinate_descent.descent_kernels", "coordinate_descent.working_set_kernels",
+        "stochastic.second_order.olbfgs", "stochastic.second_order.rls", "stochastic.second_order.sgdqn_kernels",
     ],
-)
+)  # fmt: skip
 def test_no_kernel_has_the_texts_of_errors_of_shapes(module):
     """They took seconds of CPU to compile; entries of earlier tests are looked at."""
     folder = kernel_folder()

@@ -91,13 +91,10 @@ def test_the_oracle_s_gradient_is_differences(loss):
 
 
 @pytest.mark.fast_cases(
-    "multiclass_squared_hinge-l1l2-line-search-False$",
-    "multiclass_squared_hinge-l1-line-search-True$",
-    "multiclass_squared_hinge-l2-line-search-True$",
-    "multiclass_squared_hinge-elasticnet-constant-False$",
-    "multiclass_squared_hinge-l1linf-constant-False$",
-    "multiclass_squared_hinge-sparse-group-constant-True$",
-)
+    "multiclass_squared_hinge-l1l2-line-search-False$", "multiclass_squared_hinge-l1-line-search-True$",
+    "multiclass_squared_hinge-l2-line-search-True$", "multiclass_squared_hinge-elasticnet-constant-False$",
+    "multiclass_squared_hinge-l1linf-constant-False$", "multiclass_squared_hinge-sparse-group-constant-True$",
+)  # fmt: skip
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("penalty", PENALTIES)

@@ -14,17 +14,9 @@ def _parts(n_rows, parts, mixing, index=0, shuffle=True):
 
 
 @pytest.mark.fast_cases(
-    "True-1-0",
-    "True-2-1$",
-    "True-3-2",
-    "True-4-5",
-    "True-6-16$",
-    "False-1-160",
-    "False-2-161",
-    "False-3-480",
-    "False-4-3001",
-    "False-6-3072",
-)
+    "True-1-0", "True-2-1$", "True-3-2", "True-4-5", "True-6-16$", "False-1-160", "False-2-161", "False-3-480",
+    "False-4-3001", "False-6-3072",
+)  # fmt: skip
 @pytest.mark.parametrize("n_rows", [0, 1, 2, 5, 16, 160, 161, 480, 3001, 3072])
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("shuffle", [True, False])

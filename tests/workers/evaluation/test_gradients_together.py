@@ -101,12 +101,9 @@ def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatc
     ] * 2
     jobs += [
         GradientTask(
-            DatasetRef(str(dataset.path), dataset.fingerprint, fold=Fold(1, 3, alone=False)),
-            "softmax",
-            None,
-            True,
+            DatasetRef(str(dataset.path), dataset.fingerprint, fold=Fold(1, 3, alone=False)), "softmax", None, True,
         )
-    ] * 2
+    ] * 2  # fmt: skip
     predictors = [
         LinearPredictor(rng.standard_normal(shape).astype("float32"), rng.standard_normal(shape[1]))
         for _ in jobs

@@ -127,13 +127,9 @@ DESIGNS = {
 
 
 @pytest.mark.fast_cases(
-    "float32-all",
-    "float32-pca$",
-    "float32-expanded",
-    "float64-fourier",
-    "float64-pca polynomials",
+    "float32-all", "float32-pca$", "float32-expanded", "float64-fourier", "float64-pca polynomials",
     "float64-convolved logits",
-)
+)  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 def test_features_are_those_of_the_formula(name, dtype):
@@ -376,17 +372,10 @@ BROKEN = [
 
 
 @pytest.mark.fast_cases(
-    r"fourier-\{'kind'",
-    r"fourier-\{'seed'",
-    r"masks-\{\}-\{'mask_means'",
-    r"fourier-\{'bandwidth': nan\}",
-    r"columns-\{\}-\{'columns': None\}",
-    r"columns-\{\}-\{'columns': array\(\[0",
-    r"pca fourier-\{'n_features'",
-    r"masks-\{\}-\{'masks': None\}",
-    r"masks-\{'n_features'",
-    "convolved",
-)
+    r"fourier-\{'kind'", r"fourier-\{'seed'", r"masks-\{\}-\{'mask_means'", r"fourier-\{'bandwidth': nan\}",
+    r"columns-\{\}-\{'columns': None\}", r"columns-\{\}-\{'columns': array\(\[0", r"pca fourier-\{'n_features'",
+    r"masks-\{\}-\{'masks': None\}", r"masks-\{'n_features'", "convolved",
+)  # fmt: skip
 @pytest.mark.parametrize(("name", "scalars", "changed"), BROKEN, ids=str)
 def test_broken_recipes_are_refused(name, scalars, changed):
     recipe, arrays = recipe_of(replace(DESIGNS[name], stage=0), 1)

@@ -1,15 +1,20 @@
 import itertools
+from functools import reduce
 
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.sparse as sp
+from helpers import as_rows, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.preprocessing import normalize
+from sklearn.preprocessing import StandardScaler, normalize
 
 from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of, scale_of
+from distls.workers.ingestion.merged_values import Merging
 from distls.workers.ingestion.stage_task import ranks_within
 from distls.workers.ingestion.transforms import (
     apply_transforms,
@@ -162,3 +167,128 @@ def test_ranks_within_labels_count_from_zero_in_random_order(labels, seed):
         mine = labels == label
         assert sorted(within[mine]) == list(range(mine.sum()))
         assert np.array_equal(np.argsort(within[mine]), np.argsort(rank[mine]))
+
+
+# -- mean and variance of columns, in parts that are merged ----------------------------------------------
+
+
+def in_parts(x, cuts):
+    parts = [x[a:b] for a, b in zip([0, *cuts], [*cuts, x.shape[0]], strict=True)]
+    return reduce(merge_moments, (moments_of(as_rows(part), x.shape[1]) for part in parts))
+
+
+@given(st.lists(st.integers(0, 200), max_size=5).map(sorted), st.booleans(), st.integers(0, 99))
+def test_any_parts_have_the_moments_of_the_whole(cuts, sparse, seed):
+    random = np.random.default_rng(seed)
+    x = random.normal(random.normal(0, 9, 5), random.random(5) * 9, (200, 5))
+    x[random.random(x.shape) < 0.3] = 0
+    got = in_parts(scipy.sparse.csr_matrix(x) if sparse else x, cuts)
+    assert got.n_rows == 200
+    np.testing.assert_allclose(got.mean, x.mean(axis=0), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(got.squares, 200 * x.var(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_far_from_zero_keep_their_variance(dtype):
+    # float32 has steps of 1/16 there
+    x = (1e6 + np.round(np.random.default_rng(0).standard_normal((30_000, 3)) * 16) / 16).astype(dtype)
+    got = in_parts(x, [1, 7, 9000, 20_000])
+    exact = x.astype(np.longdouble)
+    np.testing.assert_allclose(got.mean, exact.mean(axis=0).astype(float), rtol=1e-15)
+    np.testing.assert_allclose(scale_of(got), np.sqrt(exact.var(axis=0)).astype(float), rtol=1e-12)
+
+
+def test_more_rows_than_a_block_of_the_sums(monkeypatch):
+    monkeypatch.setattr("distls.workers.ingestion.column_moments._BLOCK_BYTES", 100)
+    x = np.array([0, 5, 1e5]) + np.random.default_rng(0).standard_normal((1000, 3))
+    got = moments_of(DenseRows(x), 3)
+    np.testing.assert_allclose(got.mean, x.mean(axis=0), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(got.squares / 1000, x.var(axis=0), rtol=1e-12)
+
+
+def test_constant_columns_are_exact_and_have_scale_one():
+    x = np.column_stack([np.full(1000, 0.1), np.zeros(1000), np.arange(1000) % 2])
+    got = in_parts(x, [3, 500, 501])
+    assert got.mean[:2].tolist() == [0.1, 0.0]
+    assert scale_of(got).tolist() == [1.0, 1.0, pytest.approx(0.5, rel=1e-14)]
+    sparse = scipy.sparse.csr_matrix(x)
+    scaler = StandardScaler(with_mean=False).fit(sparse)
+    assert scale_of(in_parts(sparse, [300])).tolist() == scaler.scale_.tolist() == [1.0, 1.0, 0.5]
+
+
+def test_a_variance_beyond_float64_is_refused():
+    huge = Moments(2, np.zeros(3), np.array([1.0, np.inf, 1.0]))
+    said = raised(BadInputError, scale_of, huge)
+    assert said == "standardize: the variance of column 1 is beyond float64; scale the data"
+
+
+# -- values of a column that its transforms make equal are found, in dense rows and beside sparse columns ---
+
+
+N = 400
+SMALL, LARGE = np.arange(N) % 5, np.r_[np.arange(N - 1) % 5, 2.0**60]
+FRACTIONS = np.r_[np.arange(1, N) / 1000, 1e12]
+WIDE = np.arange(N) * 2.0**40  # far from each other
+
+
+def csr(values):
+    x = sp.csr_array(values)
+    return CsrRows(x.indptr.astype(np.int64), x.indices.astype(np.uint32), x.data)
+
+
+def pairs(x, steps, fitted, dtype="float32"):
+    return {column: [a for a, _ in values] for column, values in Merging(steps, fitted, dtype).found(x)}
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_columns_that_are_centred(layout, dtype):
+    values = np.column_stack([SMALL, LARGE, FRACTIONS, WIDE, SMALL == 2]).astype(dtype)
+    width = 4
+    mean, std = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    mean[width:], std[width:] = 0.0, 1.0
+    x = DenseRows(values) if layout == "dense" else csr(values)
+    step = {"name": "standardize"} | ({"dense": width} if layout == "csr" else {})
+    found = pairs(x, [step], {"mean": mean, "std": std})
+    assert {c: two for c, two in found.items() if len(two) == 2 and c < width} == {
+        1: [0.0, 1.0], 2: pytest.approx([0.001, 0.002]),
+    }  # fmt: skip
+    assert np.array_equal(
+        x.values if layout == "dense" else csr(values).data, values if layout == "dense" else x.data
+    )
+    # rows of another partition have the same mean
+    assert pairs(DenseRows(values[:-1]), [{"name": "standardize"}], {"mean": mean, "std": std})[1] == [
+        0.0,
+        1.0,
+    ]
+
+
+def test_columns_that_are_divided_alone():
+    near = np.array([2.0**24 - 1, 2.0**24 - 2, 5.0, 0.0])
+    x = csr(np.column_stack([near, near * 0 + 2.0**30, near == 5.0]).astype(np.float32))
+    assert pairs(x, [{"name": "standardize"}], {"std": np.array([1.0, 3.0, 1.0])}) == {}
+    std = np.array([1.1e7, 3.0, 1.0])
+    assert pairs(x, [{"name": "standardize"}], {"std": std}) == {0: [2.0**24 - 2, 2.0**24 - 1]}
+    assert pairs(x, [], {}) == pairs(x, [{"name": "l2norm"}], {}) == {}
+
+
+def test_few_values_are_told_for_other_rows():
+    x = DenseRows(np.array([[0.0], [0.0], [2.0**40]], dtype=np.float32))
+    ((column, values),) = Merging([{"name": "scale", "divisor": 4.0}], {}, "float32").found(x)
+    assert (column, values) == (0, [(0.0, 0.0), (2.0**40, 2.0**38)])
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_logarithms_of_whole_numbers(layout):
+    near = (
+        2e6 + np.r_[np.arange(2 * N) * 100.0, 1.0]
+    )  # two that are next to each other, in rows that a sample misses
+    values = np.column_stack([np.roll(near, 7), np.arange(len(near)) % 9])
+    x = DenseRows(values) if layout == "dense" else csr(values)
+    assert pairs(x, [{"name": "log1p"}], {}) == {0: [2e6, 2e6 + 1.0]}
+
+
+def test_all_large_values_of_sparse_columns_are_compared():
+    values = np.full((2**17, 1), 2.0**23)
+    values[-2:, 0] = 2.0**24 - 2, 2.0**24 - 1
+    assert pairs(csr(values), [{"name": "scale", "divisor": 1.1e7}], {}) == {0: [2.0**24 - 2, 2.0**24 - 1]}

@@ -9,8 +9,16 @@ from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.linear_algebra import gram as products
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores, column_sums
-from distls.workers.linear_algebra.gram_kernels import count_pairs
-from distls.workers.linear_algebra.packed_triangle import packed, packed_size, unpacked
+from distls.workers.linear_algebra.gram_kernels import add_upper, count_pairs
+from distls.workers.linear_algebra.packed_triangle import (
+    diagonal,
+    mirrored,
+    order_of,
+    packed,
+    packed_size,
+    unpacked,
+)
+from distls.workers.linear_algebra.shifted_solve import Shifted
 
 D = 40
 
@@ -180,3 +188,100 @@ def test_columns_of_sparse_rows():
         found = columns_of_csr(block, columns)
         dense = sp.csr_matrix((found.data, found.indices, found.indptr), (len(x), len(columns))).toarray()
         assert np.array_equal(dense, x[:, columns])
+
+
+# -- packed triangles of symmetric matrices, and sums of blocks of them ----------------------------------
+
+
+def _matrix(d):
+    x = np.random.default_rng(d).standard_normal((d, d))
+    return x + x.T
+
+
+@pytest.mark.fast_cases("0", "17", "300")
+@pytest.mark.parametrize("d", [0, 1, 2, 17, 128, 129, 300])  # around multiples of a tile
+def test_what_is_packed_is_unpacked(d):
+    matrix = _matrix(d)
+    triangle = packed(matrix)
+    assert triangle.shape == (packed_size(d),)
+    assert order_of(triangle) == d
+    np.testing.assert_array_equal(diagonal(triangle), np.diag(matrix))
+    np.testing.assert_array_equal(unpacked(triangle, np.empty((d, d))), matrix)
+    upper = matrix.copy()
+    upper[np.tril_indices(d, -1)] = np.nan  # the lower triangle must not be looked at
+    np.testing.assert_array_equal(packed(upper), triangle)
+    np.testing.assert_array_equal(mirrored(upper), matrix)
+
+
+def test_a_corner_can_be_the_target():
+    out = np.zeros((6, 6))
+    unpacked(packed(_matrix(5)), out[1:, 1:])
+    np.testing.assert_array_equal(out[1:, 1:], _matrix(5))
+    assert not out[0].any()
+
+
+@pytest.mark.fast_cases("0-shape0-float32", "4-shape2-float32", "2-shape4-float64")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("first", "shape"), [(0, (7, 7)), (0, (4, 4)), (4, (4, 3)), (5, (7, 2)), (2, (3, 1))]
+)
+def test_blocks_are_added_where_they_are_above_the_diagonal(first, shape, dtype):
+    block = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    wanted = np.ones((7, 7))
+    wanted[: shape[0], first : first + shape[1]] += block
+    triangle = np.ones(packed_size(7))
+    add_upper(block, first, 7, triangle)
+    np.testing.assert_allclose(triangle, packed(np.triu(wanted)), rtol=1e-15)
+
+
+# -- solves with A + c I from one reduction to a band ----------------------------------------------------
+
+
+def _positive(d, rank):
+    x = np.random.default_rng(d).standard_normal((rank, d))
+    return np.asarray(x.T @ x / rank)
+
+
+def _solve(shifted, right, shift):
+    return shifted.outside(shifted.solve_inside(shifted.inside(right), shift))
+
+
+@pytest.mark.fast_cases("1$", "50", "210")
+@pytest.mark.parametrize(
+    "d", [1, 2, 48, 49, 50, 96, 97, 98, 145, 210]
+)  # around multiples of the band's width
+def test_shifts_are_solved_as_if_each_were_factorised(d):
+    matrix, right = _positive(d, d + 3), np.random.default_rng(0).standard_normal((d, 4))
+    kept = matrix.copy()
+    shifted = Shifted(matrix)
+    np.testing.assert_array_equal(matrix, kept)
+    for shift in (1e-4, 0.3, 20.0):
+        wanted = np.linalg.solve(matrix + shift * np.eye(d), right)
+        np.testing.assert_allclose(
+            _solve(shifted, right, shift), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max()
+        )
+
+
+def test_the_basis_is_orthonormal():
+    shifted = Shifted(_positive(130, 140))
+    q = shifted.outside(np.eye(130))
+    np.testing.assert_allclose(q.T @ q, np.eye(130), atol=1e-13)
+    np.testing.assert_allclose(shifted.inside(q), np.eye(130), atol=1e-13)
+
+
+def test_a_singular_matrix_with_columns_of_zeros_is_solved_in_its_shifts():
+    matrix = _positive(120, 30)
+    matrix[:, [0, 50, 119]] = matrix[[0, 50, 119]] = 0.0
+    right = np.random.default_rng(0).standard_normal((120, 2))
+    wanted = np.linalg.solve(matrix + 1e-3 * np.eye(120), right)
+    np.testing.assert_allclose(_solve(Shifted(matrix), right, 1e-3), wanted, atol=1e-9)
+
+
+def test_a_shift_that_is_lost_in_rounding_is_replaced_by_the_least_that_is_not():
+    shifted = Shifted(_positive(100, 20))
+    right = np.random.default_rng(0).standard_normal((100, 2))
+    assert 0.0 < shifted.least < 1e-11
+    np.testing.assert_array_equal(_solve(shifted, right, 1e-30), _solve(shifted, right, shifted.least))
+    assert np.isfinite(_solve(shifted, right, 1e-30)).all()
+    rough = Shifted(_positive(100, 20), eps=float(np.finfo(np.float32).eps))
+    assert rough.least > 1e4 * shifted.least

@@ -4,6 +4,9 @@ Steps are seen through the kernel that makes them: row i has a single feature of
 are row i of the weights and its curvature is its weight.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -175,28 +178,14 @@ def test_rows_without_features_have_best_duals_too(name, dtype):
     for _ in range(3):
         settings = AscentSettings(10.0, 0.0, 0.0, LOSSES[name])
         ascend_rows(
-            x,
-            y,
-            np.empty(0),
-            np.arange(n),
-            w,
-            w[:0].copy(),
-            none,
-            duals,
-            none.copy(),
-            none.copy(),
-            totals,
-            settings,
-        )
+            x, y, np.empty(0), np.arange(n), w, w[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings,
+        )  # fmt: skip
     values = LOSSES[name].conjugate(feasible(LOSSES[name].dual_domain, duals, y), y)
     np.testing.assert_allclose(totals[2] - totals[1], values.sum(), rtol=1e-5)
     # at a minimiser of the conjugate
     smallest = {
-        "softmax": -np.log(k),
-        "crammer_singer": -1.0,
-        "ovr_log": -k * np.log(2),
-        "ovr_hinge": -float(k),
-    }
+        "softmax": -np.log(k), "crammer_singer": -1.0, "ovr_log": -k * np.log(2), "ovr_hinge": -float(k),
+    }  # fmt: skip
     np.testing.assert_allclose(values, smallest.get(name, values[0]), rtol=1e-6)
 
 
@@ -269,13 +258,9 @@ def check_domain(domain, a, y, k):
 
 
 @pytest.mark.fast_cases(
-    "crammer_singer-4-class-all",
-    "ovr_log-4-class-some",
-    "softmax-4-class-none",
-    "ovr_log-1-class-all",
-    "squared-1-class-some",
-    "squared-3-numbers-none",
-)
+    "crammer_singer-4-class-all", "ovr_log-4-class-some", "softmax-4-class-none", "ovr_log-1-class-all",
+    "squared-1-class-some", "squared-3-numbers-none",
+)  # fmt: skip
 @pytest.mark.parametrize("spread", ["all", "some", "none"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_balanced_duals_sum_to_zero_in_the_domain(name, k, target, spread):
@@ -295,3 +280,25 @@ def test_balanced_duals_sum_to_zero_in_the_domain(name, k, target, spread):
         balanced.copy(), y
     )
     np.testing.assert_allclose(again, balanced, atol=1e-10)
+
+
+# -- the projection within the Crammer-Singer dual step ends, also where rounding moves its threshold back ---
+
+
+# a mass so near the threshold that it is above that of two masses, and not above that of three
+_MASSES = [0.8755234310144959, 0.48895628664335555, 0.8022845542794598, 0.3889214239791038]
+
+_PROGRAM = f"""
+import numpy as np
+from numba import njit
+from distls.workers.losses.crammer_singer import _project
+masses = np.array({_MASSES})
+njit(lambda v: _project(v, len(v)))(masses)
+assert abs(masses.sum() - 1.0) < 1e-12, masses
+assert (masses >= 0.0).all(), masses
+"""
+
+
+def test_the_projection_ends():
+    # a loop of compiled code cannot be interrupted from within its process
+    subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=300)

@@ -141,12 +141,7 @@ def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(s
 @pytest.mark.parametrize("method", ["bcd", "fista"])
 def test_sparse_methods_train_with_the_penalty(method, small):
     path, x, y = small
-    params = {
-        "loss": "softmax",
-        "penalty": "group-net",
-        "alpha": 5e-3,
-        "fit_intercept": False,
-    }
+    params = {"loss": "softmax", "penalty": "group-net", "alpha": 5e-3, "fit_intercept": False}
     result = fit(method, path, params=params, passes=400, tol=1e-9)
     w = result.model.weights.astype(float)
     gradient = x.T @ losses.LOSSES["softmax"].gradient(x @ w, y) / len(y)

@@ -164,14 +164,8 @@ def test_the_task_sums_every_kind(tmp_path, layout, target, folds):
     start = np.random.default_rng(1).standard_normal((5, 3)) / 9
     block = Block(Design(), start, np.array([0.25, 0.0, -1.0]))
     task = BlockTask(
-        DatasetRef(str(data.path), data.fingerprint),
-        "squared",
-        Design(),
-        3,
-        "float64",
-        np.array([2.0]),
-        folds=folds,
-    )
+        DatasetRef(str(data.path), data.fingerprint), "squared", Design(), 3, "float64", np.array([2.0]), folds=folds,
+    )  # fmt: skip
     found = task((None, block), Lane(0, tuple(range(len(data)))))
     residual = x @ start + block.intercept - y
     weight = 2.0 * s

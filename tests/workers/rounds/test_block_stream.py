@@ -66,19 +66,10 @@ def truth(written, indices):
 
 
 @pytest.mark.fast_cases(
-    "indices0-0-True-0",
-    "indices0-9000-True-2",
-    "indices0-1000000000-False-1",
-    "indices1-9000-True-0",
-    "indices1-1000000000-True-2",
-    "indices2-0-False-1",
-    "indices2-1000000000-True-1",
-    "indices3-0-False-0",
-    "indices3-9000-False-2",
-    "indices4-0-True-1",
-    "indices4-9000-False-0",
-    "indices4-1000000000-False-2",
-)
+    "indices0-0-True-0", "indices0-9000-True-2", "indices0-1000000000-False-1", "indices1-9000-True-0",
+    "indices1-1000000000-True-2", "indices2-0-False-1", "indices2-1000000000-True-1", "indices3-0-False-0",
+    "indices3-9000-False-2", "indices4-0-True-1", "indices4-9000-False-0", "indices4-1000000000-False-2",
+)  # fmt: skip
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("cache_bytes", [0, 9_000, 10**9])
@@ -408,15 +399,10 @@ def true_shards(dataset, indices):
 
 
 @pytest.mark.fast_cases(
-    "csr-indices0-0-True",
-    "csr-indices1-0-False",
-    "csr-indices2-0-False",
-    "csr-indices3-3000-True",
-    "dense-indices0-3000-False",
-    "dense-indices1-1000000000-True",
-    "dense-indices2-1000000000-True",
+    "csr-indices0-0-True", "csr-indices1-0-False", "csr-indices2-0-False", "csr-indices3-3000-True",
+    "dense-indices0-3000-False", "dense-indices1-1000000000-True", "dense-indices2-1000000000-True",
     "dense-indices3-1000000000-False",
-)
+)  # fmt: skip
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("cache_bytes", [0, 3_000, 10**9])
 @pytest.mark.parametrize("indices", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 0, 3], [], [4, 4, 1, 4]])

@@ -89,15 +89,8 @@ def test_the_number_of_rounds():
     lanes = [(0, 1, 2, 3), (4,)]
     sizes = np.array([10, 10, 10, 10, 5])
     assert [rounds_in_pass(lanes, sizes, cut) for cut in (10**12, 40, 39, 20, 19, 10, 9, 1)] == [
-        1,
-        1,
-        2,
-        2,
-        4,
-        4,
-        4,
-        4,
-    ]
+        1, 1, 2, 2, 4, 4, 4, 4,
+    ]  # fmt: skip
     # three would fit by their sum, but not whichever order they come in
     assert rounds_in_pass([(0, 1, 2, 3)], np.array([10, 10, 10, 1]), 16) == 4
     assert rounds_in_pass([(0,), ()], np.array([0]), 1) == 1

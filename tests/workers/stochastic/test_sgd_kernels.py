@@ -1,11 +1,9 @@
 import math
-import threading
 
 import numpy as np
 import pytest
 from helpers import as_rows
 
-from distls.storage.rows import DenseRows
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.stochastic import sgd_kernels as stochastic
@@ -66,17 +64,8 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
     for order in orders:
         lane.run(as_rows(x, layout, dtype), y, order, s if weighted else NO_WEIGHT)
     expected = mcid.train(
-        x,
-        y,
-        name,
-        alpha,
-        batches,
-        w0=w0,
-        t0=t0,
-        s=s if weighted else None,
-        fit_intercept=intercept,
-        tail_from=m,
-    )
+        x, y, name, alpha, batches, w0=w0, t0=t0, s=s if weighted else None, fit_intercept=intercept, tail_from=m,
+    )  # fmt: skip
 
     def close(a, b):
         rtol = tolerance or 1e-10
@@ -162,39 +151,6 @@ def test_dense_and_csr_give_the_same_bits():
         assert np.array_equal(one, two)
 
 
-@pytest.mark.fast_cases("float64-softmax")
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
-    x, y, s = problem(4)
-    rows, order = as_rows(x, "csr", dtype), np.random.default_rng(1).permutation(len(x))
-    settings = SgdSettings(LOSSES[name], 0.01, fit_intercept=True, tail_from=20.0)
-    whole = Lane(x.shape[1], 4, dtype, settings).run(rows, y, order, s)
-    cut = Lane(x.shape[1], 4, dtype, settings)
-    for part in np.split(order, [1, 18, 20, 21, 21, 50]):
-        cut.run(rows, y, part, s)
-    for one, two in ((whole.u, cut.u), (whole.q, cut.q), (whole.b, cut.b), (whole.qb, cut.qb)):
-        assert np.array_equal(one, two)
-        assert np.any(one)
-    assert np.array_equal(whole.clock, cut.clock)
-    assert whole.errors == cut.errors
-
-
-@pytest.mark.slow
-def test_an_empty_block_changes_nothing():
-    x, y, _ = problem(4)
-    lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1, tail_from=2.0, batch_size=3))
-    lane.run(as_rows(x, "csr"), y, np.arange(20))
-    before = [a.copy() for a in (lane.u, lane.q, lane.b, lane.qb, lane.clock)]
-    for rows in (as_rows(x[:0], "csr"), DenseRows(x[:0])):
-        result = sgd_block(
-            rows, y[:0], NO_WEIGHT, np.arange(0), lane.u, lane.q, lane.b, lane.qb, lane.clock, lane.settings
-        )
-        assert result == (0.0, 0)
-    for a, b in zip(before, (lane.u, lane.q, lane.b, lane.qb, lane.clock), strict=True):
-        assert np.array_equal(a, b)
-
-
 def test_rows_without_features_only_pass_time():
     lane = Lane(3, 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))
     y = np.array([0, 2], np.int32)
@@ -238,23 +194,6 @@ def test_weight_two_is_the_row_twice_in_its_batch(name):
     np.testing.assert_allclose(single.b * 2, double.b * 3, rtol=1e-14)
     assert single.loss_sum == pytest.approx(double.loss_sum)
     assert double.errors - single.errors == (np.argmax(np.zeros(5)) != y[0])
-
-
-def test_same_bits_in_any_thread():
-    x, y, s = problem(5)
-    settings = SgdSettings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=3.0)
-    lanes = [Lane(x.shape[1], 5, np.float32, settings) for _ in range(5)]
-    rows = as_rows(x, "csr", np.float32)
-    threads = [threading.Thread(target=lane.run, args=(rows, y, np.arange(len(x)), s)) for lane in lanes[1:]]
-    lanes[0].run(rows, y, np.arange(len(x)), s)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for lane in lanes[1:]:
-        assert np.any(lane.u)
-        assert np.array_equal(lanes[0].u, lane.u)
-        assert np.array_equal(lanes[0].q, lane.q)
 
 
 @pytest.mark.slow

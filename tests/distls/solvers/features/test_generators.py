@@ -356,10 +356,7 @@ def test_masks_are_those_of_all_models(tmp_path):
 
 def test_images_without_anything_on_them_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.ones((60, 192), np.float32))
-    with pytest.raises(
-        ParameterError,
-        match="no filter activates on the sampled images: are",
-    ):
+    with pytest.raises(ParameterError, match="no filter activates on the sampled images: are"):
         generators.design_for(IMAGE, reader, EXECUTOR, 0)
 
 
@@ -428,8 +425,7 @@ REFUSED = [
     ({"features": "columns", "pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
     ({"features": "frequency", "bandwidth": 1.0},
      "bandwidth=1.0: used with features=fourier|logits|polynomials only; leave it out"),
-    ({"features": "fourier", "expand": 3},
-     "expand=3: used with features=random-masks|kmeans-masks only; leave it out"),
+    ({"features": "fourier", "expand": 3}, "expand=3: used with features=random-masks|kmeans-masks only; leave it out"),
     ({"features": "random-masks", "degree": 3},
      "degree=3: used with features=polynomials, or with expand, only; leave it out"),
     ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 12},
@@ -443,8 +439,7 @@ REFUSED = [
     ({"features": "random-masks"}, "rows of 20 features are no square images of one or three channels; "
      "say what they are, such as image=28x28x1"),
     ({"features": "random-masks", "image": "5x4"}, "image=5x4: expected HEIGHTxWIDTHxCHANNELS, such as 32x32x3"),
-    ({"features": "random-masks", "image": "5x5x1"},
-     "image=5x5x1: that is 25 values, but rows have 20 features"),
+    ({"features": "random-masks", "image": "5x5x1"}, "image=5x5x1: that is 25 values, but rows have 20 features"),
     ({"features": "random-masks", "image": "5x4x1"}, "mask_side=6, pool=2: an image of 5 x 4 pixels has no 2 x 2 "
      "regions of positions of a filter; make them smaller"),
     ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30},
@@ -453,12 +448,9 @@ REFUSED = [
 
 
 @pytest.mark.fast_cases(
-    "features=sines",
-    "degree=3: used with features=polynomials,",
-    "degree=3: used with features=polynomials only",
-    "rows",
-    "block_size=30:",
-)
+    "features=sines", "degree=3: used with features=polynomials,", "degree=3: used with features=polynomials only",
+    "rows", "block_size=30:",
+)  # fmt: skip
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refusals(params, message):
     assert raised(ParameterError, generator_parameters.check_features, {**PARAMS, **params}, D) == message

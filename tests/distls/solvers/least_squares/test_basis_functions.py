@@ -5,15 +5,12 @@ import pytest
 from contract import SolverContract
 from helpers import write_dataset
 
-from distls import fit
-from distls.serving.fitted_model import load_model
+from distls import fit, load_model
 from distls.storage.errors import FormatError, ParameterError
 from distls.workers.losses.links import Cauchit, Probit
 from distls.workers.prediction import basis_functions
 from distls.workers.prediction.basis_functions import Basis, register_basis_function
 from reference import calibrated as reference
-
-Array = np.ndarray
 
 
 def _rows(n=300, k=3):

@@ -88,7 +88,6 @@ def predictions(model, x):
 
 
 def losses(run):
-    """Return the running losses of a run."""
     return [event["running_loss"] for event in Run.open(run).events()]
 
 
@@ -511,10 +510,7 @@ def test_values_out_of_range(data, name, value, rule):
         ),
         ({"pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
         ({"mask_side": 2}, "mask_side=2: used with features=random-masks|kmeans-masks only; leave it out"),
-        (
-            {"features": "logits", "degree": 3},
-            "degree=3: used with features=polynomials only; leave it out",
-        ),
+        ({"features": "logits", "degree": 3}, "degree=3: used with features=polynomials only; leave it out"),
         ({"features": "fourier", "pca": 8}, "pca=8: rows have only 7 features"),
         (
             {"features": "random-masks"},

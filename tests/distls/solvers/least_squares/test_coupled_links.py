@@ -5,10 +5,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 from scipy.special import logsumexp
 
-from distls import ingest
-from distls.evaluation.evaluate import evaluate
-from distls.serving.fitted_model import load_model
-from distls.training.fitting import fit
+from distls import evaluate, fit, ingest, load_model
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import CoupledLink
 
@@ -41,7 +38,6 @@ class Round(CoupledLink):
     steepest = 1.0
 
     def mean(self, scores):
-        """Return the means."""
         return np.asarray(scores / np.sqrt(1.0 + np.square(scores).sum(axis=1, keepdims=True)))
 
 
@@ -117,12 +113,9 @@ def _changed(mean, **facts):
         (_changed(2.0 * np.eye(3), steepest=1.9), "steeper than"),
         (_changed(np.eye(3), targets=("class",)), "not probabilities"),
         (_changed(np.ones((3, 1))), "one for each score"),
-        (
-            _changed(np.eye(3), potential=lambda self, z: np.square(z).sum(axis=1)[:, None]),
-            "not the gradient",
-        ),
+        (_changed(np.eye(3), potential=lambda self, z: np.square(z).sum(axis=1)[:, None]), "not the gradient"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_gradient_of_a_convex_function_is_refused(link, message):
     with pytest.raises(ValueError, match=message):
         loss_registry.register_loss(link)

@@ -9,16 +9,14 @@ from contract import SolverContract
 from helpers import labelled_rows, raised, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from distls import History, evaluate, fit, resume
 from distls.cli.report import result_lines, run_lines
-from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.least_squares import gls_passes, metric
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.testing.solvers import StopAfter, interrupted
-from distls.training.callbacks import History
-from distls.training.fitting import fit, resume
 from reference import least_squares as oracle
 
 
@@ -39,15 +37,9 @@ class TestSoftmaxAccelerated(_Deterministic):
 class TestLogitPlainWeighted(_Deterministic):
     method = "gls"
     params = {
-        "link": "logit",
-        "accelerate": "none",
-        "lipschitz": "sharp",
-        "class_weight": "balanced",
-        "lanes": 3,
-        "dtype": "float32",
-        "alpha": 1e-3,
-        "fit_intercept": False,
-    }
+        "link": "logit", "accelerate": "none", "lipschitz": "sharp", "class_weight": "balanced", "lanes": 3,
+        "dtype": "float32", "alpha": 1e-3, "fit_intercept": False,
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -150,12 +142,8 @@ def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha
     history = History()
     for passes in (1, 3, 6):
         model = fit(
-            "gls",
-            dataset,
-            params={**params, "fit_intercept": fit_intercept},
-            passes=passes,
-            callbacks=[history],
-        ).model
+            "gls", dataset, params={**params, "fit_intercept": fit_intercept}, passes=passes, callbacks=[history],
+        ).model  # fmt: skip
         wanted = iterates[passes]
         np.testing.assert_allclose(model.weights, wanted[:6], rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(
@@ -300,13 +288,8 @@ def test_with_a_tolerance_a_fit_is_evaluated_once_it_is_near(tmp_path):
     dataset = write_dataset(tmp_path / "d", *_dense(300, 8, 3))
     kept = History()
     result = fit(
-        "gls",
-        dataset,
-        params={"alpha": 1e-3, "fit_intercept": False},
-        rtol=1e-3,
-        passes=300,
-        callbacks=[kept],
-    )
+        "gls", dataset, params={"alpha": 1e-3, "fit_intercept": False}, rtol=1e-3, passes=300, callbacks=[kept],
+    )  # fmt: skip
     assert result.status == "CONVERGED"
     evaluated = [record for record in kept.records if "objective" in record]
     assert 1 <= len(evaluated) < len(kept.records) / 2
@@ -450,11 +433,8 @@ def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(tmp_path, link, l
     assert best == 1  # neither end of the path, or it would choose nothing
     assert result.model.params["alpha"] == alphas[best]
     whole = fit(
-        "gls",
-        dataset,
-        params={"link": link, "alpha": alphas[best], "fit_intercept": fit_intercept},
-        passes=400,
-    )
+        "gls", dataset, params={"link": link, "alpha": alphas[best], "fit_intercept": fit_intercept}, passes=400,
+    )  # fmt: skip
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=1e-12)
     np.testing.assert_allclose(result.model.weights, whole.model.weights, atol=1e-5)
     said = f"alpha={alphas[best]:.6g} has the lowest mean loss of 3 in 3-fold cross-validation, "
@@ -553,11 +533,7 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or path"),
         ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or adaptive"),
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),
-        (
-            {"link": "identity", "accelerate": "nesterov"},
-            ParameterError,
-            f"gls: accelerate=nesterov: {closed}",
-        ),
+        ({"link": "identity", "accelerate": "nesterov"}, ParameterError, f"gls: accelerate=nesterov: {closed}"),
         ({"link": "identity", "init": str(tmp_path / "run")}, ParameterError, closed),
         ({"alphas": "1:2"}, ParameterError, "gls: alphas=1:2 is of alpha=path; give that too, or drop it"),
         ({"folds": 3}, ParameterError, "gls: folds=3 is of alpha=path; give that too, or drop it"),
@@ -568,7 +544,7 @@ def test_what_is_refused_before_reading(tmp_path):
             "gls: alphas=1;2: expected numbers greater than 0 separated by colons, such as 1:0.1:0.01",
         ),
         ({"loss": "softmax"}, ParameterError, "gls has no parameter 'loss'"),
-    ]
+    ]  # fmt: skip
     for params, error, message in cases:
         assert message in raised(error, fit, "gls", dataset, params=params)
 

@@ -9,15 +9,14 @@ from contract import Rounds, SolverContract, StoredContract
 from helpers import labelled_rows, raised, write_dataset
 from target_helpers import write_targets
 
+from distls import evaluate, fit, load_model, predict
 from distls.model_check import check_model
 from distls.planning.fit_plan import plan_fit
-from distls.prediction.predict import predict
-from distls.serving.fitted_model import load_model
 from distls.storage.errors import FormatError, ParameterError
-from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.runtime.rng import Purpose, rng
 from reference import calibrated as oracle
+from reference import stagewise as staged
 from reference.stagewise import fourier
 
 FOURIER = {"features": "fourier", "bandwidth": 2.0}
@@ -157,13 +156,9 @@ def test_a_limit_within_a_stage_is_a_model_of_the_rounds_done(tmp_path):
         ({}, {"intercepts": np.zeros((5, 4))}, "intercepts of a calibration of another shape"),
         ({}, {"widths": np.array([12, 12, 7])}, "recipe of features was not written by distls: columns"),
         ({}, {"widths": np.array([30, -6, 6])}, "recipe of features was not written by distls: widths"),
-        (
-            {},
-            {"columns": np.arange(30)[::-1].copy()},
-            "recipe of features was not written by distls: columns",
-        ),
+        ({}, {"columns": np.arange(30)[::-1].copy()}, "recipe of features was not written by distls: columns"),
     ],
-)
+)  # fmt: skip
 def test_a_forged_model_is_refused(tmp_path, recipe, arrays, message):
     dataset, _, _, _ = _written(tmp_path / "d", "csr")
     model = fit("stagewise", dataset, params={**CLS, "block_size": 12}).model
@@ -196,3 +191,53 @@ def test_what_is_refused(tmp_path):
     ]
     for data, params, message in cases:
         assert raised(ParameterError, fit, "stagewise", data, params=params) == message
+
+
+# -- stagewise regression on sets of labels --------------------------------------------------------------
+
+
+K = 3
+LOGIT = {
+    "inner": "logit", "inner_rounds": 4, "block_size": 5, "order": "frequency", "dtype": "float64", "alpha": 1e-3
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Rows of ten features, the second half of which fewer rows have, with up to three labels."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((120, 10)) * (rng.random((120, 10)) < np.linspace(0.95, 0.4, 10))
+    y = (x @ rng.standard_normal((10, K)) + 0.3 * rng.standard_normal((120, K)) > 0.5).astype(int)
+    path = tmp_path_factory.mktemp("d") / "train"
+    return write_targets(path, sp.csr_matrix(x), y, "multilabel", partition_rows=40), x, y.astype(float)
+
+
+@pytest.mark.fast_cases("none")
+@pytest.mark.parametrize("accelerate", ["none", "nesterov"])
+def test_every_stage_is_the_oracles(data, accelerate):
+    dataset, x, y = data
+    order = np.argsort(-(x != 0).sum(axis=0), kind="stable")
+    stages = staged.logistic(
+        [x[:, np.sort(order[:5])], x[:, np.sort(order[5:])]], y, 1e-3, s=np.ones(len(x)), intercept=True, rounds=4,
+        accelerate=accelerate == "nesterov", lipschitz=0.25, mean=staged.logits,
+    )  # fmt: skip
+    result = fit("stagewise", dataset, params={**LOGIT, "accelerate": accelerate})
+    scores = x @ result.model.weights + result.model.intercept
+    np.testing.assert_allclose(scores, stages[-1].after, rtol=1e-9, atol=1e-11)
+    assert (result.model.loss, result.passes) == ("ovr_log", 9)  # one of them for the order
+    found = evaluate(result.model, dataset)
+    assert found.error == pytest.approx(np.any((scores > 0) != (y > 0), axis=1).mean(), abs=1e-12)
+
+
+def test_one_block_ends_at_the_optimum(data):
+    """Its certificate is that of its weights, which here minimise the objective."""
+    params = {
+        **LOGIT, "block_size": 10, "inner_rounds": 120, "accelerate": "nesterov", "fit_intercept": False,
+    }  # fmt: skip
+    record = fit("stagewise", data[0], params={**params, "alpha": 0.1}).record
+    assert 0.0 <= record["certificate"]["value"] < 1e-9
+
+
+def test_softmax_is_refused_with_what_suits(data):
+    with pytest.raises(ParameterError, match="they need inner=logit or inner=linear or inner=calibrated"):
+        fit("stagewise", data[0], params={"inner": "logistic"})

@@ -42,14 +42,9 @@ class TestCalibratedModels(DenseContract):
 
     method = "stagewise"
     params = {
-        **FOURIER,
-        "inner": "calibrated",
-        "block_size": 16,
-        "stages": 3,
-        "models": 2,
-        "lanes": 3,
+        **FOURIER, "inner": "calibrated", "block_size": 16, "stages": 3, "models": 2, "lanes": 3,
         "class_weight": "balanced",
-    }
+    }  # fmt: skip
     passes = None
 
 
@@ -59,16 +54,9 @@ class TestMasksAndPolynomials(DenseContract):
 
     method = "stagewise"
     params = {
-        "features": "random-masks",
-        "image": "5x4x3",
-        "mask_side": 2,
-        "pool": 1,
-        "expand": 6,
-        "inner": "calibrated",
-        "block_size": 14,
-        "stages": 2,
-        "models": 2,
-    }
+        "features": "random-masks", "image": "5x4x3", "mask_side": 2, "pool": 1, "expand": 6, "inner": "calibrated",
+        "block_size": 14, "stages": 2, "models": 2,
+    }  # fmt: skip
     passes = None
 
 
@@ -76,13 +64,9 @@ class TestMasksAndPolynomials(DenseContract):
 class TestLogistic(DenseContract):
     method = "stagewise"
     params = {
-        "inner": "logistic",
-        "block_size": 20,
-        "inner_rounds": 2,
-        "accelerate": "nesterov",
-        "dtype": "float64",
+        "inner": "logistic", "block_size": 20, "inner_rounds": 2, "accelerate": "nesterov", "dtype": "float64",
         "fit_intercept": False,
-    }
+    }  # fmt: skip
     passes = None
 
 
@@ -123,13 +107,7 @@ def test_every_stage_is_the_papers(tmp_path, inner, kind, intercept):
     s = _weights_of(330).astype(float)
     columns = _random_columns(40, 12, 6, seed=3)
     features = [x[:, c] for c in columns]
-    params = {
-        "inner": inner,
-        "block_size": 12,
-        "stages": 6,
-        "alpha": 1e-3,
-        "dtype": "float64",
-    }
+    params = {"inner": inner, "block_size": 12, "stages": 6, "alpha": 1e-3, "dtype": "float64"}
     if kind == "fourier":
         params |= FOURIER
         features = [oracle.fourier(x, 3, t, 12, 2.0) for t in range(6)]
@@ -438,11 +416,8 @@ def test_what_is_refused_before_reading(tmp_path):
             "stagewise: inner=least: expected one of logistic, logit, linear, calibrated, cls, probit, cauchit, "
             "poisson",
         ),
-        (
-            {"lanes": 9},
-            "lanes=9: the data set has only 4 partitions; ingest it with a smaller --partition-size",
-        ),
-    ]
+        ({"lanes": 9}, "lanes=9: the data set has only 4 partitions; ingest it with a smaller --partition-size"),
+    ]  # fmt: skip
     for params, message in cases:
         assert raised(ParameterError, fit, "stagewise", dataset, params=params) == message
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from helpers import write_dataset
 
-from distls import ingest
-from distls.training.fitting import fit
+from distls import fit, ingest
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Link
 
@@ -55,7 +54,6 @@ class Bent(Link):
     targets = ("continuous",)
 
     def mean(self, scores):
-        """Return the mean."""
         return np.asarray(scores + np.tanh(scores))
 
     def potential(self, scores):
@@ -109,7 +107,6 @@ class Kinked(Link):
     targets = ("continuous",)
 
     def mean(self, scores):
-        """Return the mean."""
         return np.asarray(np.clip(scores - 1.0, -1.0 / 3.0, 1.0 / 3.0) * (1 - 1e-9) + 1e-9 * (scores - 1.0))
 
     def potential(self, scores):

@@ -23,15 +23,9 @@ class TestHingeSmallRounds(SolverContract):
 
     method = "mcid"
     params = {
-        "loss": "hinge",
-        "alpha": 1e-3,
-        "lanes": 3,
-        "round_bytes": 20_000,
-        "fit_intercept": True,
-        "class_weight": "balanced",
-        "dtype": "float64",
-        "batch_size": 3,
-    }
+        "loss": "hinge", "alpha": 1e-3, "lanes": 3, "round_bytes": 20_000, "fit_intercept": True,
+        "class_weight": "balanced", "dtype": "float64", "batch_size": 3,
+    }  # fmt: skip
     passes = 2
 
 
@@ -59,14 +53,9 @@ def test_one_lane_is_the_papers_algorithm(tmp_path, loss, size):
     x, y = _double(330, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
     params = {
-        "loss": loss,
-        "alpha": 1e-2,
-        "lanes": 1,
-        "average": "none",
-        "dtype": "float64",
-        "batch_size": size,
+        "loss": loss, "alpha": 1e-2, "lanes": 1, "average": "none", "dtype": "float64", "batch_size": size,
         "fit_intercept": False,
-    }
+    }  # fmt: skip
     model = fit("mcid", dataset, params=params, passes=3, seed=7, eval_every=0).model
     plain = oracle.train(
         x.toarray().astype(float), y, loss, 1e-2, _batches(dataset, 3, 7, size), w0=np.zeros((40, 4))
@@ -81,14 +70,9 @@ def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path):
     params = {"loss": "softmax", "alpha": 1e-2, "lanes": 1, "dtype": "float64", "fit_intercept": False}
     model = fit("mcid", dataset, params=params, passes=1, eval_every=0).model
     plain = oracle.train(
-        x.toarray().astype(float),
-        y,
-        "softmax",
-        1e-2,
-        _batches(dataset, 1, 0, 1),
-        w0=np.zeros((40, 4)),
+        x.toarray().astype(float), y, "softmax", 1e-2, _batches(dataset, 1, 0, 1), w0=np.zeros((40, 4)),
         tail_from=100,
-    )
+    )  # fmt: skip
     np.testing.assert_allclose(model.weights, plain.w_sum / 100, rtol=1e-9, atol=1e-9)
 
 
@@ -111,14 +95,9 @@ def test_lanes_average_their_weights_by_rows(tmp_path):
     x, y = _double(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)  # 100, 100 and 50 rows
     params = {
-        "loss": "softmax",
-        "alpha": 1e-2,
-        "lanes": 3,
-        "average": "none",
-        "dtype": "float64",
-        "t0": 5,
+        "loss": "softmax", "alpha": 1e-2, "lanes": 3, "average": "none", "dtype": "float64", "t0": 5,
         "fit_intercept": False,
-    }
+    }  # fmt: skip
     result = fit("mcid", dataset, params=params, passes=1, eval_every=0)
     parts = []
     for block, rows in enumerate([slice(0, 100), slice(100, 200), slice(200, 250)]):
@@ -204,20 +183,12 @@ def test_what_is_refused_before_reading(tmp_path):
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),
         ({"los": "hinge"}, ParameterError, "mcid has no parameter 'los'; did you mean 'loss'?"),
-        (
-            {"loss": "square"},
-            ParameterError,
-            "expected one of softmax, crammer_singer, perceptron, log, hinge",
-        ),
+        ({"loss": "square"}, ParameterError, "expected one of softmax, crammer_singer, perceptron, log, hinge"),
         ({"lanes": 3}, ParameterError, "lanes=3: the data set has only 2 partitions"),
         ({"class_weight": {"9": 1}}, ParameterError, "class_weight: '9' is not a class"),
-        (
-            {"class_weight": '{"a":' * 9999 + "1" + "}" * 9999},
-            ParameterError,
-            "expected balanced, or weights",
-        ),
+        ({"class_weight": '{"a":' * 9999 + "1" + "}" * 9999}, ParameterError, "expected balanced, or weights"),
         ({"batch_size": 1.5}, ParameterError, "expected a whole number"),
-    ]
+    ]  # fmt: skip
     for params, error, message in cases:
         assert message in raised(error, fit, "mcid", dataset, params=params)
 

@@ -10,14 +10,12 @@ from contract import SolverContract, StoredContract, visits
 from helpers import labelled_rows, raised, write_dataset
 from target_helpers import write_targets
 
-from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import evaluate
+from distls import add_columns, evaluate, fit, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
-from distls.training.fitting import fit, resume
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
 from distls.workers.stochastic.sgd import AdagradUpdate, sgd_steps
@@ -264,11 +262,7 @@ REFUSED = [
     ("sgd", {"average": "tail"}, "average=tail: not with schedule=adaptive"),
     ("sgd", {"batch_size": 4}, "batch_size=4: not with schedule=adaptive"),
     ("sgd", {"center": "running"}, "center=running: not with schedule=adaptive"),
-    (
-        "sgd",
-        {"schedule": "sqrt", "center": "running"},
-        "center=running: for loss=squared only, here it is softmax",
-    ),
+    ("sgd", {"schedule": "sqrt", "center": "running"}, "center=running: for loss=squared only, here it is softmax"),
     (
         "sgd",
         {"schedule": "sqrt", "center": "running", "loss": "squared", "fit_intercept": False},
@@ -282,7 +276,7 @@ REFUSED = [
     ("rls", {"lanes": 2}, "this method has one lane only: its second-order state cannot be averaged"),
     ("sgdqn", {"alpha": 0}, "must be greater than 0"),
     ("csgd", {"loss": "log"}, "expected one of squared"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.fast_cases("sgd-params0", "sgd-params3", "asgd", "csgd-params9", "csgd-params12")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls import ingest
-from distls.training.fitting import fit
+from distls import fit, ingest
 from distls.workers.losses.crammer_singer import CrammerSinger, Perceptron
 from distls.workers.losses.softmax import Softmax
 
@@ -105,24 +104,16 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
         return float(form.values(rows @ w, y).mean() + 0.5 * alpha * np.square(w).sum())
 
     tight = fit(
-        "sdca",
-        dataset,
-        params={"loss": loss, "alpha": alpha, "dtype": "float64", "fit_intercept": False},
-        rtol=1e-7,
+        "sdca", dataset, params={"loss": loss, "alpha": alpha, "dtype": "float64", "fit_intercept": False}, rtol=1e-7,
         passes=500,
-    )
+    )  # fmt: skip
     best, longest = objective(tight.model.weights), float(np.linalg.norm(rows, axis=1).max())
     excess = {}
     for passes in (1, 16):
         params = {
-            "loss": loss,
-            "alpha": alpha,
-            "average": "all",
-            "lanes": 1,
-            "t0": 0,
-            "dtype": "float64",
+            "loss": loss, "alpha": alpha, "average": "all", "lanes": 1, "t0": 0, "dtype": "float64",
             "fit_intercept": False,
-        }
+        }  # fmt: skip
         found = [
             objective(
                 fit("mcid", dataset, params=params, passes=passes, seed=seed, eval_every=0).model.weights

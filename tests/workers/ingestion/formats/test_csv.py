@@ -230,10 +230,8 @@ def test_many_words_and_long_rows(monkeypatch):
         ("1,a,1e999", 'column "y": "1e999": a label must be finite'),
         ("1,a,", 'column "y": "": the row has no label; --drop unknown leaves such rows out'),
         ('1,"a"b,0', 'column "w": ""a"b": text after a closing quote; a quote between quotes is doubled'),
-        ('1,"a,0',
-         'column "w": ""a,0": no closing quote on the line'),
-        ('1,a,"0""',
-         'column "y": ""0""": no closing quote on the line'),
+        ('1,"a,0', 'column "w": ""a,0": no closing quote on the line'),
+        ('1,a,"0""', 'column "y": ""0""": no closing quote on the line'),
     ],
 )  # fmt: skip
 def test_refusals_name_line_column_text_and_rule(line, message):

@@ -188,15 +188,10 @@ def test_refused_plain_lines(line, options, message):
 
 
 @pytest.mark.fast_cases(
-    r"\{-options0",
-    '\\{"label": 1, "text": "a"',
-    '\\{"label": 1, "text": "\\\\ud800"\\}',
-    '\\{"text": "x", "label": \\{\\}\\}',
-    '\\{"text": "x", "label": "\\\\udc00"\\}',
-    '\\{"text": "x", "label": \\[1,',
-    '\\{"text": "x", "label": 1, "w": 1e39\\}',
-    '\\{"text": "x", "label": 1, "w": "1"\\}',
-)
+    r"\{-options0", '\\{"label": 1, "text": "a"', '\\{"label": 1, "text": "\\\\ud800"\\}',
+    '\\{"text": "x", "label": \\{\\}\\}', '\\{"text": "x", "label": "\\\\udc00"\\}', '\\{"text": "x", "label": \\[1,',
+    '\\{"text": "x", "label": 1, "w": 1e39\\}', '\\{"text": "x", "label": 1, "w": "1"\\}',
+)  # fmt: skip
 @pytest.mark.parametrize(("line", "options", "message"), OBJECTS)
 def test_refused_json_lines(line, options, message):
     shown = line.decode()

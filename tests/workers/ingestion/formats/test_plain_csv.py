@@ -37,11 +37,8 @@ def rows_of(text, header, plain, n_bytes=2**20):
         patch.setattr(row_cuts, "_LARGE", 0 if plain else 2**20)
         patch.setattr(plain_csv, "PIECE_BYTES", 23)
         options = TableOptions(
-            columns=COLUMNS,
-            dialect=Dialect(header=header),
-            source="csv",
-            features=(Feature("b", kind="text"),),
-        )
+            columns=COLUMNS, dialect=Dialect(header=header), source="csv", features=(Feature("b", kind="text"),),
+        )  # fmt: skip
         found = []
         for item in row_items([source_file(path)], ",", n_bytes):
             # a line break within a field is no row

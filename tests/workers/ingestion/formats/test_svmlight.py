@@ -136,12 +136,8 @@ def sklearn_rows(text, multilabel):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x, y = load_svmlight_file(
-            io.BytesIO(text),
-            dtype=np.float64,
-            multilabel=multilabel,
-            zero_based=True,
-            n_features=2**31 - 1 + 1,
-        )
+            io.BytesIO(text), dtype=np.float64, multilabel=multilabel, zero_based=True, n_features=2**31 - 1 + 1,
+        )  # fmt: skip
     x.eliminate_zeros()
     rows = [
         list(zip(x.indices[a:b].tolist(), x.data[a:b].tolist(), strict=True))

@@ -44,12 +44,8 @@ def test_murmur_is_scikit_learns(text, seed):
 def test_names_have_vowpal_wabbits_hashes():
     # `hash_space` and `hash_feature` of vowpalwabbit 9.11; the latter modulo 2**18
     assert [name_hash(name.encode()) for name in ("", "f", "12", "a b", "é")] == [
-        0,
-        728008763,
-        12,
-        1033158525,
-        269551495,
-    ]
+        0, 728008763, 12, 1033158525, 269551495,
+    ]  # fmt: skip
     f = name_hash(b"f")
     names = ["9", "a", "", "007", "99999999999999999999999"]
     assert [name_hash(name.encode(), f) % 2**18 for name in names] == [34884, 14355, 34875, 34882, 34874]
@@ -356,10 +352,7 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
     ("line", "message"),
     [
         ("1 f 3:4", '"1": the line has no | before its features'),
-        (
-            "1\t|f 3",
-            '"1": a tab before the first |, where Vowpal Wabbit drops what is before it; write a space',
-        ),
+        ("1\t|f 3", '"1": a tab before the first |, where Vowpal Wabbit drops what is before it; write a space'),
         ("1 2 3 4 |f 3", '"4": only label, importance, base and tag may stand before the first |'),
         ("x |f 3", '"x": a label must be a decimal number'),
         ("inf |f 3", '"inf": a label must be finite'),
@@ -404,7 +397,7 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
             "to hash names instead, ingest all data with --hash-bits 18, or another number",
         ),
     ],
-)
+)  # fmt: skip
 def test_refusals_name_line_text_and_rule(line, message):
     text = f"1 |f 1:1\n\n{line}\n1 |f 1:1\n".encode()
     assert refusal(text, namespace=b"f") == f"f.vw:3: {message}"

@@ -1,16 +1,24 @@
 """A few rows of separated text read without the kernel: the kernel's states, words and records, bit for bit."""
 
+import hashlib
+
 import numpy as np
 import pytest
-from helpers import examples
+from helpers import examples, raised
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_helpers import block_of, run_of
+from sklearn.utils import murmurhash3_32
 
+import distls.workers.ingestion.records.labels
+from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import csv as csv_reader
+from distls.workers.ingestion.formats.document_records import Hashing, hashed_texts, hashed_values
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, State
 from distls.workers.ingestion.records import few_rows
+from distls.workers.ingestion.records.hashed_words import hash_columns, word_hashes
+from distls.workers.ingestion.records.labels import label_fault, label_value, number_label, value_labels
 from distls.workers.ingestion.survey_task import SurveySpec, _ColumnReader
 
 NUMBER = st.one_of(
@@ -53,16 +61,9 @@ def options_of(names, separator, *, na="", float64=False, words=True):
         if name[0] in "ngc"
     )
     return TableOptions(
-        columns=tuple(names),
-        label="y" if "y" in names else "",
-        weight="w" if "w" in names else "",
-        features=features,
-        label_words=words,
-        na=na,
-        float64=float64,
-        dialect=Dialect(separator),
-        skip_errors=True,
-    )
+        columns=tuple(names), label="y" if "y" in names else "", weight="w" if "w" in names else "",
+        features=features, label_words=words, na=na, float64=float64, dialect=Dialect(separator), skip_errors=True,
+    )  # fmt: skip
 
 
 def facts_of(reader, *arrays):
@@ -164,3 +165,101 @@ def test_kinds_that_are_only_the_kernels(both):
     few = few_rows.FewRows(read, reader.state, reader.dialect.missing)
     with pytest.raises(few_rows.NotPlainError):
         few.store(reader.slots, reader.records, {})
+
+
+# -- labels as text --------------------------------------------------------------------------------------
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7", 7), ("+7", 7), ("7.0", 7), ("7.", 7), ("-1", -1), (".5", 0.5), ("1e2", 100), ("0", 0), ("-0", 0)],
+)
+def test_what_reads_as_a_number_is_one(text, value):
+    assert label_value(text) == value
+    assert not np.signbit(label_value("-0"))
+    assert value_labels([text])[1] == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cat", "007", "9007199254740993", "nan", "inf", "1e999", "0x10", "1_000", " 7", "7 ", "-", "٧", "1,5"],
+)
+def test_what_would_lose_something_as_a_number_is_a_word(text):
+    values, found = value_labels([text])
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    assert found == {values[0]: text}
+    assert values[0] == int.from_bytes(digest, "big") // 2**11 < 2**53
+
+
+@given(st.lists(words))
+def test_values_give_the_labels_back(labels):
+    values, found = value_labels(labels)
+    again = [found.get(value) or str(number_label(value)) for value in values.tolist()]
+    assert [label_value(label) for label in again] == values.tolist()
+    assert [a for a, label in zip(again, labels, strict=True) if label in found.values()] == [
+        label for label in labels if label in found.values()
+    ]
+
+
+@pytest.mark.parametrize(("labels", "named"), [(["a", "b"], ("a", "b")), (["a", "1"], ("a", "1"))])
+def test_two_labels_with_one_hash_are_refused(monkeypatch, labels, named):
+    monkeypatch.setattr(distls.workers.ingestion.records.labels, "_hash", lambda word: 1.0)
+    assert raised(BadInputError, value_labels, [*labels, "a"]) == (
+        f'the labels "{named[0]}" and "{named[1]}" have the same hash; write one of them differently'
+    )
+
+
+def test_faults():
+    assert label_fault("ein Wört") == ""
+    assert label_fault("") == "the label is empty"
+    assert label_fault("a\ud800") == "the label has a lone surrogate, which is no character"
+
+
+# -- hashes of words and counts of documents have the bits of scikit-learn's -----------------------------
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("aAbB ß_1\n"), max_size=40)
+
+
+@examples(200)
+@given(st.lists(TEXT, max_size=9))
+def test_hashes_are_those_of_scikit_learn(words):
+    assert word_hashes(words).tolist() == [murmurhash3_32(word, 0) for word in words]
+    assert hashed_values(words, 97).tolist() == [
+        murmurhash3_32(word, 0, positive=True) % 97 for word in words
+    ]
+
+
+def test_long_words_are_hashed_alone():
+    words = ["a", *(("x1" * 500)[:size] for size in (255, 256, 257, 260, 999))]
+    assert word_hashes(words).tolist() == [murmurhash3_32(word, 0) for word in words]
+
+
+def test_the_least_number_has_a_column():
+    found = hash_columns(np.array([-(2**31), -5, 5], np.int32), 7)
+    assert found.tolist() == [(2**31 - 7) % 7, 5, 5]
+
+
+@pytest.mark.parametrize("analyzer", ["word", "char_wb"])
+@examples(200)
+@given(
+    st.lists(TEXT, max_size=5),
+    st.sampled_from([(1, 1), (1, 2), (2, 3)]),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([3, 2**18]),
+)
+def test_counts_are_those_of_scikit_learn(analyzer, texts, ngrams, flags, n_features):
+    named = dict(zip(("lowercase", "alternate_sign", "binary"), flags, strict=True))
+    hashing = Hashing(n_features=n_features, ngrams=ngrams, analyzer=analyzer, **named)
+    indptr, indices, values = hashed_texts(hashing, texts, np.dtype(np.float64))
+    if not texts:
+        assert (indptr.tolist(), len(indices), len(values)) == ([0], 0, 0)
+        return
+    wanted = hashing.vectorizer().transform(texts)
+    wanted.eliminate_zeros()
+    assert indptr.tolist() == wanted.indptr.tolist()
+    assert indices.tolist() == wanted.indices.tolist()
+    assert values.tolist() == wanted.data.tolist()
