@@ -2,15 +2,16 @@
 
     pip install '.[bench]' celer pybiglasso adelie
     python -m benchmarks.speed.paths [--data dense] [--loss squared] [--rows 3000] [--columns 30000] [--strengths 50]
-        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--programs path,alone,celer,pybiglasso,adelie]
-        [--out FILE]
+        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--folds 5]
+        [--programs path,alone,folds,celer,pybiglasso,adelie] [--out FILE]
 
 `dense`: standard normal columns, 100 of them with weights, noise half as large as the signal. `spikes`: a train of
 spikes blurred by a Gaussian of width 5; columns are its shifted copies, as many as rows, a tenth of them with weights.
-Strengths go from the largest to --least of it. Wall and CPU seconds are those of the whole fit in this process, with
-the kernels compiled before; the others have the data in memory, as they need them, and are left out where they are not
-installed. --turns repeats all programs, one after the other; --memory is the memory_limit of distls. The excess is that
-at the smallest strength over the bound that distls has proven, relative to it.
+Strengths go from the largest to --least of it; `folds` chooses one by cross-validation. Wall and CPU seconds are those
+of the whole fit in this process, with the kernels compiled before; the others have the data in memory, as they
+need them, and are left out where they are not installed. --turns repeats all programs, one after the other; --memory is
+the memory_limit of distls. The excess is that at the smallest strength over the bound that distls has proven, relative
+to it.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ def objective(x: NDArray[np.float32], y: Array, w: Array, alpha: float, loss: st
     return float(losses.mean() + alpha * np.abs(w).sum())
 
 
-def own(path: Path, loss: str, alphas: Array, rtol: float, memory: str | None = None) -> tuple[Array, float]:
-    """Return the weights at the last strength, and the bound of its optimum."""
-    strengths = {"alpha": float(alphas[0])}
+def own(
+    path: Path, loss: str, alphas: Array, rtol: float, memory: str | None = None, folds: int | None = None
+) -> tuple[Array, float]:
+    """Return the weights at the last strength, of folds at the chosen one, and the bound of its optimum."""
+    strengths: dict[str, Any] = {"alpha": float(alphas[0])}
     if len(alphas) > 1:
-        strengths = {"alpha": "path", "alphas": ":".join(map(repr, alphas.tolist()))}
+        strengths = {"alpha": "path", "alphas": ":".join(map(repr, alphas.tolist())), "folds": folds}
     params = {"loss": loss, "penalty": "l1", "fit_intercept": False, **strengths}
     found = distls.fit("bcd", path, params=params, rtol=rtol, executor="serial", memory_limit=memory)
     bound = found.record["objective"] - found.record["certificate"]["value"]
@@ -121,6 +124,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--rtol", type=float, default=1e-4)
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--memory")
+    parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--programs", default="path,alone,celer,pybiglasso,adelie")
     parser.add_argument("--out")
     given = parser.parse_args(argv)
@@ -142,6 +146,9 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                     report.add(
                         data=given.data, loss=given.loss, system=f"distls {name}", **spent, excess=excess
                     )
+            if "folds" in asked:
+                ran = partial(own, path, given.loss, alphas, given.rtol, given.memory, given.folds)
+                report.add(data=given.data, loss=given.loss, system="distls folds", **clocked(ran)[1])
             for name in [each for each in RIVALS if each in asked and importlib.util.find_spec(each)]:
                 w, spent = clocked(partial(RIVALS[name], x, y, given.loss, alphas))
                 if w is not None:

@@ -11,6 +11,7 @@ from distls.methods.parameters import (
     ALPHAS,
     BY_ROWS,
     CLASS_WEIGHT,
+    FOLDS,
     INIT,
     LANES_READ,
     NO_PAPER_INTERCEPT,
@@ -54,6 +55,7 @@ ALPHA = Parameter(
     number_or(number(0.0), "path"),
     "strength of the penalty, 0 or more: the paper's lambda; path: a regularization path, one child run per alpha",
 )
+_OF_PATHS = ALPHAS, FOLDS
 
 
 def _tau(default: float, more: str = "") -> Parameter:
@@ -86,7 +88,7 @@ _DESCENT = (
     _PENALTY,
     _L1_RATIO,
     replace(ALPHA, description=ALPHA.description + BY_ROWS),
-    ALPHAS,
+    *_OF_PATHS,
     Parameter(
         "algorithm",
         None,
@@ -153,6 +155,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         _PENALTY,
         _L1_RATIO,
         ALPHA,
+        *_OF_PATHS,
         *own,
         _RULES(
             description="paper: L of a line search is doubled if a step fails; of fista it never falls and momentum is "
@@ -227,6 +230,7 @@ COORDINATE_DESCENT_METHODS = (
         continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
+        path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
     Method(
@@ -248,6 +252,7 @@ COORDINATE_DESCENT_METHODS = (
         continuous=_OF_NUMBERS,
         passes=200.0,
         keeps_rows=True,
+        path=True,
         published={
             "penalty": SPARSE_PENALTY,
             "rules": "paper",

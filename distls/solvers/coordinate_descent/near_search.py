@@ -73,8 +73,8 @@ class NearSearch:
     @classmethod
     def of(cls, problem: Problem, active_mib: int, folder: str | None, points: int = 1) -> NearSearch | None:
         """Return the search, or None: without column shards, or where the scores of all rows are not to be held."""
-        # Without alpha there is no dual bound, and a fold's column shards hold the rows of the other folds too.
-        if not active_mib or problem.alpha == 0.0 or problem.dataset.fold is not None:
+        # Without alpha there is no dual bound.
+        if not active_mib or problem.alpha == 0.0:
             return None
         shards = problem.dataset.columns
         # The search holds the scores of all rows in one task, so they count against the same limit as columns.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import intercept_curvature, optimal_intercept
 from distls.execution.executor import Executor
 from distls.methods.method import Params
 from distls.problem import Problem
@@ -162,6 +163,20 @@ class Proximal(Solver[ProximalState]):
         # The trace bounds the norm, often by far: a line search may start well below it, as it raises L where
         # that fails.
         return self.safe / (1.0 if self._constant else _START_SHARE)
+
+    def intercept_alone(self, executor: Executor) -> Array:
+        """Return the intercept that is optimal where all weights are zero; a read for each that is tried."""
+        self.prepare(executor)
+        start, separable = self.init(), loss_named(self.problem.loss).separable
+
+        def gradient_at(intercept: Array) -> Array:
+            theta = np.zeros_like(start.point)
+            theta[0] = intercept
+            sums = self._read_points(replace(start, candidate=theta), executor)
+            return np.asarray(self._products(sums.folds[0])[0])
+
+        curvature = intercept_curvature(self.problem)
+        return optimal_intercept(gradient_at, np.zeros(len(curvature)), curvature, separable=separable)
 
     @property
     def safe(self) -> float:
