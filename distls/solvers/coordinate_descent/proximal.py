@@ -88,7 +88,8 @@ class Proximal(Solver[ProximalState]):
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         # a free intercept asks for gradients that sum to zero
-        self._proves = not plain and problem.alpha > 0.0 and (not self._first or has_balance(problem))
+        # of a path, which is planned alone, it is not known yet
+        self._proves = not plain and problem.alpha != 0.0 and (not self._first or has_balance(problem))
         self._classes = len(problem.dataset.meta.classes or ()) if self._proves and self._first else 0
         self._constant = params.get("step") == "constant"
         self._reader = self._planned()

@@ -9,7 +9,6 @@ from target_helpers import write_targets
 
 from distls.columns.sharding import add_columns
 from distls.planning.fit_plan import plan_fit
-from distls.storage.model.model import load_model, used_rows
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
@@ -138,5 +137,3 @@ def test_a_path_by_proximal_steps_begins_where_that_of_descent_does(request, tmp
         for name in ("bcd", method)
     )
     np.testing.assert_allclose(other, first, rtol=1e-6)
-    children = [load_model(tmp_path / method / "children" / f"{n:03d}") for n in range(3)]
-    assert [bool(len(used_rows(child.weights))) for child in children] == [False, True, True]
