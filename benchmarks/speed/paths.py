@@ -2,17 +2,18 @@
 
     pip install '.[bench]' celer pybiglasso adelie python-glmnet
     python -m benchmarks.speed.paths [--data dense] [--loss squared] [--rows 3000] [--columns 30000] [--strengths 50]
-        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--programs path,alone,celer,pybiglasso,adelie,glmnet]
-        [--active-mib 512] [--folder FOLDER] [--out FILE]
+        [--least .01] [--rtol 1e-4] [--turns 1] [--memory BYTES] [--active-mib 512] [--folds 5]
+        [--programs path,alone,folds,celer,pybiglasso,adelie,glmnet] [--folder FOLDER] [--out FILE]
 
 `dense`: standard normal columns, 100 of them with weights, noise half as large as the signal. `spikes`: a train of
 spikes blurred by a Gaussian of width 5; columns are its shifted copies, as many as rows, a tenth of them with weights.
-Strengths go from the largest to --least of it. Wall and CPU seconds are those of the whole fit in this process, with
-the kernels compiled before; the others have the data in memory, as they need them and at no charge, and are left out
-where they are not installed. --turns repeats all programs, one after the other; --memory is the limit of distls, to
-choose with --active-mib, `active_mib`. With --folder rows are drawn into a file there, and pybiglasso maps another, of
-columns of float64. Memory is the most that a program had beside files that it maps, in MiB, and what there was at its
-start. The excess is that at the smallest strength over the bound that distls has proven, relative to it.
+Strengths go from the largest to --least of it; `folds` chooses one by cross-validation. Wall and CPU seconds are
+those of the whole fit in this process, with the kernels compiled before; the others have the data in memory, as they
+need them and at no charge, and are left out where they are not installed. --turns repeats all programs, one after the
+other; --memory is the limit of distls, to choose with --active-mib, `active_mib`. With --folder rows are drawn into a
+file there, and pybiglasso maps another, of columns of float64. Memory is the most that a program had beside files
+that it maps, in MiB, and what there was at its start. The excess is that at the smallest strength over the bound that
+distls has proven, relative to it.
 """
 
 from __future__ import annotations
@@ -75,11 +76,13 @@ def objective(x: NDArray[np.float32], y: Array, w: Array, alpha: float, loss: st
     return float(losses.mean() + alpha * np.abs(w).sum())
 
 
-def own(path: Path, loss: str, alphas: Array, given: argparse.Namespace) -> tuple[Array, float]:
-    """Return the weights at the last strength, and the bound of its optimum."""
-    strengths = {"alpha": float(alphas[0])}
+def own(
+    path: Path, loss: str, alphas: Array, given: argparse.Namespace, folds: int | None = None
+) -> tuple[Array, float]:
+    """Return the weights at the last strength, of folds at the chosen one, and the bound of its optimum."""
+    strengths: dict[str, Any] = {"alpha": float(alphas[0])}
     if len(alphas) > 1:
-        strengths = {"alpha": "path", "alphas": ":".join(map(repr, alphas.tolist()))}
+        strengths = {"alpha": "path", "alphas": ":".join(map(repr, alphas.tolist())), "folds": folds}
     params = {"loss": loss, "penalty": "l1", "fit_intercept": False, "active_mib": given.active_mib}
     memory = None if given.memory is None else MemoryBudget(parse_bytes(given.memory))
     found = distls.fit(
@@ -174,6 +177,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--memory")
     parser.add_argument("--active-mib", type=int, default=512)
+    parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--programs", default="path,alone,celer,pybiglasso,adelie,glmnet")
     parser.add_argument("--out")
@@ -200,6 +204,9 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                     report.add(
                         data=given.data, loss=given.loss, system=f"distls {program}", **spent, excess=excess
                     )
+            if "folds" in asked:
+                ran = partial(own, path, given.loss, alphas, given, given.folds)
+                report.add(data=given.data, loss=given.loss, system="distls folds", **clocked(ran)[1])
             for program in rivals:
                 w, spent = clocked(partial(RIVALS[program], turned, y, given.loss, alphas))
                 if w is not None:

@@ -131,7 +131,9 @@ class Evaluator:
         dataset, codes = opened
         classes = problem.dataset.meta.classes
         raw = of_raw_rows(predictor, problem)
-        evaluation = await score_targets(dataset, raw, problem.loss, classes, codes)
+        # The rows of a fold are among those that the fit keeps.
+        cache = 0 if dataset.fold is None else self._data.cache_bytes
+        evaluation = await score_targets(dataset, raw, problem.loss, classes, codes, cache_bytes=cache)
         # JSON has no infinity, as where a projection onto the simplex leaves a probability of zero
         found: dict[str, Any] = {f"{name}_error": evaluation.criterion}
         if isinstance(evaluation, RegressionEvaluation):

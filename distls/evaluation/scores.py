@@ -30,13 +30,16 @@ async def score_targets(
     codes: NDArray[np.int32],
     *,
     weighted: bool = False,
+    cache_bytes: int = 0,
 ) -> AnyEvaluation:
     """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them.
 
-    With `weighted` rows with numbers or sets of labels count by their sample weights.
+    With `weighted` rows with numbers or sets of labels count by their sample weights. Of decoded rows a worker may keep
+    `cache_bytes`.
     """
+    data = DatasetRef.of(dataset, cache_bytes)
     if dataset.meta.target == "continuous":
-        residuals = ResidualTask(DatasetRef.of(dataset), loss, weighted)
+        residuals = ResidualTask(data, loss, weighted)
         found = await rows_reduced(dataset, predictor.compact(), residuals)
         _check_weight(dataset, found.weight)
         return RegressionEvaluation(
@@ -45,9 +48,9 @@ async def score_targets(
             target_names(dataset.meta.source, dataset.meta.n_targets),
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
-        return await _label_evaluation(dataset, predictor, loss, classes, codes, weighted, None)
+        return await _label_evaluation(dataset, data, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
-    task = MetricsTask(DatasetRef.of(dataset), loss, codes, len(classes), weighted=False)
+    task = MetricsTask(data, loss, codes, len(classes), weighted=False)
     total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     log_loss = total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None
     return _of_classes(dataset, classes, total, total.pair_weights.astype(np.int64), log_loss)
@@ -58,7 +61,8 @@ async def measure_labels(
 ) -> LabelEvaluation:
     """Evaluate a multi-label model with its own thresholds."""
     predictor, cuts = LinearPredictor.of(model), label_cuts(model)
-    found = await _label_evaluation(dataset, predictor, model.loss, model.classes, codes, weighted, cuts)
+    of_model = predictor, model.loss, model.classes
+    found = await _label_evaluation(dataset, DatasetRef.of(dataset), *of_model, codes, weighted, cuts)
     return replace(found, calibration=model.calibration.get("kind"))
 
 
@@ -103,6 +107,7 @@ def _check_weight(dataset: Dataset, weight: float) -> None:
 
 async def _label_evaluation(
     dataset: Dataset,
+    data: DatasetRef,
     predictor: LinearPredictor,
     loss: str,
     classes: list[Label],
@@ -114,7 +119,7 @@ async def _label_evaluation(
     # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    task = LabelTask(DatasetRef.of(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
+    task = LabelTask(data, loss, places, len(classes) + len(unknown), weighted, cuts)
     total: LabelSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)

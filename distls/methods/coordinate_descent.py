@@ -11,6 +11,7 @@ from distls.methods.parameters import (
     ALPHAS,
     BY_ROWS,
     CLASS_WEIGHT,
+    FOLDS,
     INIT,
     LANES_READ,
     NO_PAPER_INTERCEPT,
@@ -43,6 +44,7 @@ _L1_RATIO = Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasti
 ALPHA = Parameter("alpha", 1e-4, number_or(number(0.0), "path"),
                   "strength of the penalty, 0 or more: the paper's lambda; path: a regularization path, one child "
                   "run per alpha")
+_OF_PATHS = ALPHAS, FOLDS
 
 
 def _tau(default: float, more: str = "") -> Parameter:
@@ -74,7 +76,7 @@ _DESCENT = (
     _LOSS, _PENALTY,
     _L1_RATIO,
     replace(ALPHA, description=ALPHA.description + BY_ROWS),
-    ALPHAS,
+    *_OF_PATHS,
     Parameter("algorithm", None, one_of("working-set", "row-blocks", "sweeps"),
               "working-set: descent on the columns that matter, with a certificate in each round; row-blocks: the "
               "same by reads of row partitions, for rows that do not fit in a worker's memory; sweeps: Algorithms "
@@ -111,6 +113,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         _LOSS, _PENALTY,
         _L1_RATIO,
         ALPHA,
+        *_OF_PATHS,
         *own,
         _RULES(description="paper: L of a line search is doubled if a step fails; of fista it never falls and "
                "momentum is never dropped; of sparsa it is within 1e-30 and 1e30; default: see "
@@ -153,7 +156,7 @@ COORDINATE_DESCENT_METHODS = (
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
         version=4,  # bounds from working sets without column shards; no tolerance that is not met converges
-        targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True,
+        targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
     Method(
@@ -167,7 +170,7 @@ COORDINATE_DESCENT_METHODS = (
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
         version=4,  # as `fista`
-        targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True,
+        targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "history": 6, "tau": 1e-3, "fit_intercept": False},
     ),
 )

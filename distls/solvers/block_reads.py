@@ -51,7 +51,7 @@ class BlockReader:
         self.plan: Plan = make_plan(
             dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory
         )
-        self.data = DatasetRef.of(dataset, self.plan.cache_bytes).whole
+        self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
         self.class_weight = problem.row_weights
 
     @property

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from distls.evaluation.calibrate import check_calibrable, check_held_out
 from distls.evaluation.certificates import BOUNDS, balances_for, certificate_kind
 from distls.evaluation.compatibility import check_evaluable
@@ -93,6 +95,10 @@ class Setting:
                 # a solver of one strength, which says what all cost; none fits a path as a whole
                 params = {**params, "alpha": typical_alpha(params, problem)}
                 problem = replace(problem, alpha=params["alpha"])
+            if self.method.path and params.get("folds"):
+                # its fits are without a fold, whose rows get a weight of zero
+                meta = msgspec.structs.replace(problem.dataset.meta, weighted=True)
+                problem = replace(problem, dataset=replace(problem.dataset, meta=meta))
             self._solvers[key] = solver_factory(self.method)(
                 problem, params, slots=slots, memory=memory, initial=initial, **rows
             )

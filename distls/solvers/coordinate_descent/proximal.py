@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.dual_problem import intercept_curvature, optimal_intercept
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import human
 from distls.methods.method import Params
@@ -88,7 +89,8 @@ class Proximal(Solver[ProximalState]):
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         # a free intercept asks for gradients that sum to zero
-        self._proves = not plain and problem.alpha > 0.0 and (not self._first or has_balance(problem))
+        # of a path, which is planned alone, it is not known yet
+        self._proves = not plain and problem.alpha != 0.0 and (not self._first or has_balance(problem))
         self._classes = len(problem.dataset.meta.classes or ()) if self._proves and self._first else 0
         self._constant = params.get("step") == "constant"
         try:
@@ -171,6 +173,20 @@ class Proximal(Solver[ProximalState]):
         # The trace bounds the norm, often by far: a line search may start well below it, as it raises L where
         # that fails.
         return self.safe / (1.0 if self._constant else _START_SHARE)
+
+    def intercept_alone(self, executor: Executor) -> Array:
+        """Return the intercept that is optimal where all weights are zero; a read for each that is tried."""
+        self.prepare(executor)
+        start, separable = self.init(), loss_named(self.problem.loss).separable
+
+        def gradient_at(intercept: Array) -> Array:
+            theta = np.zeros_like(start.point)
+            theta[0] = intercept
+            sums = self._read_points(replace(start, candidate=theta), executor)
+            return np.asarray(self._products(sums.folds[0])[0])
+
+        curvature = intercept_curvature(self.problem)
+        return optimal_intercept(gradient_at, np.zeros(len(curvature)), curvature, separable=separable)
 
     @property
     def safe(self) -> float:

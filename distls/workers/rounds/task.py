@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from distls.storage.rows import n_rows_of
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.ledger import Ledger, add_sums
 from distls.workers.rounds.row_weights import seen_in_fold
@@ -130,7 +130,8 @@ def _read(tasks: Sequence[Task]) -> list[Any]:
     for index, block in first.stream(first.reads(first.item)):
         for place, task in enumerate(tasks):
             began, fold = time.perf_counter(), task.data.fold
-            seen = block if fold is None else seen_in_fold(block, fold)
+            # Column shards have all rows, whose weights are read with their targets.
+            seen = seen_in_fold(block, fold) if fold is not None and isinstance(block, Partition) else block
             task.add(index, seen)
             task.count(index, seen)
             spent[place] += time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Cross-validation of a path of `sdca`: fits without a fold, their errors on it, and the fit that is published."""
+"""Cross-validation of a path: fits without a fold, their errors on it, and the fit that is published."""
 
 import json
 
@@ -39,7 +39,8 @@ def rows():
 @pytest.fixture(scope="module")
 def data(rows, tmp_path_factory):
     x, y, s = rows
-    return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y, partition_rows=PARTITION, sample_weight=s)
+    path = tmp_path_factory.mktemp("d") / "d"
+    return write_dataset(path, x, y, partition_rows=PARTITION, sample_weight=s, shard_size=800)
 
 
 def folds_of(n_rows):
@@ -52,24 +53,33 @@ def folds_of(n_rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["softmax", "hinge", "ovr_squared_hinge"])
-def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, loss):
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [
+        *(("sdca", loss) for loss in ("softmax", "hinge", "ovr_squared_hinge")),
+        *(("bcd", loss) for loss in ("softmax", "multiclass_squared_hinge")),
+        ("fista", "softmax"),
+    ],
+)
+def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, method, loss):
     x, y, s = rows
     fold = folds_of(len(y))
     params = {
-        "alpha": 0.1, "dtype": "float64", "fit_intercept": True, "loss": loss, "class_weight": "balanced",
+        "alpha": 0.1 if method == "sdca" else 0.02, "dtype": "float64", "fit_intercept": True, "loss": loss,
+        "class_weight": "balanced",
     }  # fmt: skip
     rtol = 1e-4 if loss == "hinge" else 1e-9
     for number, view in enumerate(fold_views(data, SerialExecutor(), FOLDS)):
         kept = fold != number
         own = write_dataset(
-            tmp_path / f"{number}", x[kept], y[kept], partition_rows=PARTITION, sample_weight=s[kept]
-        )
-        theirs = fit("sdca", own, params=params, rtol=rtol, passes=2000).record
-        method = method_named("sdca")
-        setting = Setting.of(method, params, view.rest, 0)
+            tmp_path / f"{number}", x[kept], y[kept], partition_rows=PARTITION, sample_weight=s[kept],
+            shard_size=800,
+        )  # fmt: skip
+        theirs = fit(method, own, params=params, rtol=rtol, passes=2000).record
+        named = method_named(method)
+        setting = Setting.of(named, params, view.rest, 0)
         request = FitRequest(
-            method=method, data=view.rest, settings=[setting], passes=2000, rtol=rtol, selected_on=view.alone
+            method=named, data=view.rest, settings=[setting], passes=2000, rtol=rtol, selected_on=view.alone
         )
         mine = train(request, None, FitOptions(SerialExecutor(), None, (), 30.0))
         assert mine.record["objective"] == pytest.approx(theirs["objective"], rel=2 * rtol)
