@@ -5,12 +5,8 @@ from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
 from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
 from distls.estimators.dual_ascent import DualRidge as DualRidge
 from distls.estimators.from_run import load_estimator as load_estimator
-from distls.estimators.least_squares import (
-    CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
-)
-from distls.estimators.least_squares import (
-    GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier,
-)
+from distls.estimators.least_squares import CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier
+from distls.estimators.least_squares import GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier
 from distls.estimators.least_squares import StagewiseClassifier as StagewiseClassifier
 from distls.estimators.regressors import CSGDRegressor as CSGDRegressor
 from distls.estimators.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor

@@ -45,9 +45,7 @@ _ENDED = 1e-9
 _FEATURE_SHARE, _FEATURE_REACH = 0.1, 10.0
 
 
-def balance_of(
-    problem: Problem, domain: DualDomain, up: NDArray[np.float64], down: NDArray[np.float64]
-) -> Balance:
+def balance_of(problem: Problem, domain: DualDomain, up: NDArray[np.float64], down: NDArray[np.float64]) -> Balance:
     """Return what makes the duals of a problem with an unpenalised intercept sum to zero in each output."""
     meta, classes = problem.dataset.meta, np.zeros(len(up))
     if meta.target == "class":
@@ -89,18 +87,14 @@ class DualProblem:
         if not self.l1:
             return u
         kind = u.dtype.type
-        return np.asarray(
-            np.sign(u) * np.maximum(np.abs(u) - kind(self.l1), kind(0.0)) * kind(1.0 / (1.0 - self.l1))
-        )
+        return np.asarray(np.sign(u) * np.maximum(np.abs(u) - kind(self.l1), kind(0.0)) * kind(1.0 / (1.0 - self.l1)))
 
     def conjugate_penalty(self, u: NDArray[Any]) -> float:
         """Return R*(U)."""
         w = self.shrunk(u)
         return 0.5 * (1.0 - self.l1) * square_sum(w)
 
-    def dual(
-        self, conjugate: float, u: NDArray[Any], t: NDArray[np.float64], center: NDArray[np.float64]
-    ) -> float:
+    def dual(self, conjugate: float, u: NDArray[Any], t: NDArray[np.float64], center: NDArray[np.float64]) -> float:
         """Return D, from the mean of the conjugates."""
         own = float(center @ t) + 0.5 * self.intercept_square * float(t @ t) if self.intercept_square else 0.0
         return -conjugate - self.alpha * (self.conjugate_penalty(u) + own)

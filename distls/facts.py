@@ -40,9 +40,7 @@ class Fact(NamedTuple):
 
     label: str
     value: Any
-    form: str | Callable[[Any], str] = (
-        ""  # how a reader sees the value, with its unit: a format or a function
-    )
+    form: str | Callable[[Any], str] = ""  # how a reader sees the value, with its unit: a format or a function
     about: str = ""  # what a page says beneath it
     key: str = ""  # its name in JSON
 

@@ -57,9 +57,7 @@ def long_call(function: F) -> F:
             if workers is None and threads is None and memory_limit is None:
                 return function(*args, **given)
             if given.get("executor") not in (None, "auto", "dask") or given.get("client") is not None:
-                raise ParameterError(
-                    "workers, threads and memory_limit start workers, executor and client have theirs"
-                )
+                raise ParameterError("workers, threads and memory_limit start workers, executor and client have theirs")
             with open_executor(ClusterOptions("dask", workers, threads, limit)) as (executor, budget):
                 if "memory" in known and given.get("memory") is None:
                     given["memory"] = budget

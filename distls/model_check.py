@@ -87,11 +87,7 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
         raise ValueError(f"a calibration of {len(designs)} blocks")
     designs = [Design()] * recipe.rows + designs
     width = sum(design.width(model.n_features) for design in designs)
-    columns = (
-        _calibrated_columns(model, recipe.calibration, len(designs))
-        if recipe.calibration
-        else columns_of(model)
-    )
+    columns = _calibrated_columns(model, recipe.calibration, len(designs)) if recipe.calibration else columns_of(model)
     if model.weights.shape != (width, columns) or not all(d.takes(model.n_features) for d in designs):
         raise ValueError("weights that do not fit the recipe")
 

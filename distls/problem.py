@@ -32,12 +32,7 @@ from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.losses.binary_losses import BinaryShare
 from distls.workers.losses.loss_registry import loss_named, losses_by, losses_with
-from distls.workers.penalties.penalty_registry import (
-    PLAIN_PENALTY,
-    penalties_with,
-    penalty_named,
-    penalty_value,
-)
+from distls.workers.penalties.penalty_registry import PLAIN_PENALTY, penalties_with, penalty_named, penalty_value
 
 _EMPTY_CLASSES = 1000  # classes without rows, as data sets may have that are like others
 _L1_RATIO = 0.5  # of a mixed penalty, by default
@@ -116,12 +111,7 @@ class Problem:
 
     @classmethod
     def of(
-        cls,
-        dataset: Dataset,
-        params: dict[str, Any],
-        seed: int,
-        targets: tuple[str, ...],
-        parallelism: int = 1,
+        cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...], parallelism: int = 1
     ) -> Problem:
         """Build the problem of a setting, whose data must suit the method.
 
@@ -157,9 +147,7 @@ class Problem:
             seed=seed,
             penalty=penalty,
             l1_ratio=l1_share(penalty, params.get("l1_ratio")),
-            intercept_scaling=_intercept_scaling(
-                params.get("intercept_scaling"), params["fit_intercept"], penalty
-            ),
+            intercept_scaling=_intercept_scaling(params.get("intercept_scaling"), params["fit_intercept"], penalty),
             parallelism=parallelism,
         )
 
@@ -227,9 +215,7 @@ def _check_trainable(dataset: Dataset, targets: Sequence[str]) -> None:
     if meta.n_rows == 0:
         raise MismatchError(f"{dataset.path} has no rows")
     if meta.target == "class" and sum(count > 0 for count in meta.label_counts) < 2:
-        raise MismatchError(
-            f"{dataset.path} has rows of only one class; at least two are needed to learn from"
-        )
+        raise MismatchError(f"{dataset.path} has rows of only one class; at least two are needed to learn from")
     empty = meta.label_counts.count(0)
     # weights of classes that nothing is known of: their number is a mistake, or meant to do harm
     if empty > max(_EMPTY_CLASSES, meta.n_rows):
@@ -285,9 +271,7 @@ def _unsuitable_loss(dataset: Dataset, params: Mapping[str, Any]) -> ParameterEr
     elif "round_bytes" not in params:  # of the methods with a `loss`, those of coordinate descent
         values = losses_with(target=target, coordinate_descent=True) or values
     named = " or ".join(f"{name}={value}" for value in values)
-    return ParameterError(
-        f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
-    )
+    return ParameterError(f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}")
 
 
 def balanced_weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:

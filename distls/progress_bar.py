@@ -80,9 +80,7 @@ class Bar:
             self._terminal.start()
         if work not in self._tasks:
             self._tasks[work] = self._terminal.add_task("", total=None)
-        self._terminal.update(
-            self._tasks[work], description=printable(text), completed=done, total=total or None
-        )
+        self._terminal.update(self._tasks[work], description=printable(text), completed=done, total=total or None)
 
     def _show_in_cell(self, done: float, total: float, text: str) -> None:
         now = time.monotonic()

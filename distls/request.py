@@ -95,10 +95,7 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
     def with_data(self, change: Callable[[D], Any]) -> dict[str, Any]:
         """Return all fields by name, with `change` of each data set."""
         values = {name: getattr(self, name) for name in Request.__struct_fields__}
-        return {
-            name: change(value) if value is not None and name in _DATA else value
-            for name, value in values.items()
-        }
+        return {name: change(value) if value is not None and name in _DATA else value for name, value in values.items()}
 
     def without(self, *names: str, **changes: Any) -> Self:
         """Return the request without these, and without what needs them; with other changes."""
@@ -144,9 +141,7 @@ class Request(msgspec.Struct, Generic[D], frozen=True, kw_only=True):
                 needed = next(o.flag for o in OPTIONS if o.name == option.needs)
                 raise ParameterError(f"{option.name} needs held-out rows: give {needed} DATASET")
         if self.eval_every == 0 and (self.is_judged or self.patience is not None):
-            raise ParameterError(
-                "eval_every=0 evaluates nothing, which tol, rtol and patience need; drop one of them"
-            )
+            raise ParameterError("eval_every=0 evaluates nothing, which tol, rtol and patience need; drop one of them")
 
 
 class Options(TypedDict, total=False):
@@ -201,14 +196,7 @@ class Option(NamedTuple):
         return f"{self.name} : {named}{'' if self.default is not None else ', optional'}\n{text}"
 
 
-_KINDS = {
-    "FloatType": float,
-    "IntType": int,
-    "BoolType": bool,
-    "LiteralType": str,
-    "StrType": str,
-    "CustomType": Path,
-}
+_KINDS = {"FloatType": float, "IntType": int, "BoolType": bool, "LiteralType": str, "StrType": str, "CustomType": Path}
 
 
 def _option(field: Any) -> Option:
@@ -218,10 +206,17 @@ def _option(field: Any) -> Option:
     above, least = getattr(kind, "gt", None), getattr(kind, "ge", None)
     schema, extra = field.type.extra_json_schema, field.type.extra
     return Option(
-        field.name, field.encode_name, schema["title"], schema["description"], extra["needs"],
-        _KINDS[type(kind).__name__], field.default, least if above is None else above, above is not None,
+        field.name,
+        field.encode_name,
+        schema["title"],
+        schema["description"],
+        extra["needs"],
+        _KINDS[type(kind).__name__],
+        field.default,
+        least if above is None else above,
+        above is not None,
         tuple(getattr(kind, "values", ())),
-    )  # fmt: skip
+    )
 
 
 OPTIONS = tuple(

@@ -14,13 +14,7 @@ project = "distls"
 author = "the distls authors"
 version = release = distls.__version__
 
-extensions = [
-    "myst_parser",
-    "numpydoc",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "sphinx_gallery.gen_gallery",
-]
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_gallery.gen_gallery"]
 root_doc = "index"
 exclude_patterns = ["_build", "examples", "generated/**/*.ipynb"]
 templates_path = ["_templates"]
@@ -102,9 +96,7 @@ def _link_included(app: Any, path: Path, docname: str, source: list[str]) -> Non
 
 def _skip_foreign(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
     """Leave out what a class inherits from scikit-learn or from Python."""
-    function = (
-        member.fget if isinstance(member, property) else inspect.unwrap(member) if callable(member) else None
-    )
+    function = member.fget if isinstance(member, property) else inspect.unwrap(member) if callable(member) else None
     module = getattr(function, "__module__", None) or ""
     return None if module.startswith("distls") or function is None else True
 

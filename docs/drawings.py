@@ -51,9 +51,7 @@ class Drawing:
 
     def line(self, kind: str, *points: tuple[float, float]) -> None:
         """Draw a line along points."""
-        self.parts.append(
-            f'<polyline class="{kind}" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>'
-        )
+        self.parts.append(f'<polyline class="{kind}" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>')
 
     def svg(self) -> str:
         """Return the file."""

@@ -45,17 +45,7 @@ def counts(text: str) -> dict[str, str]:
 
 def collected(text: str) -> dict[str, str]:
     """Return how many cases each test has."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-n0",
-        "-p",
-        "no:cacheprovider",
-        *files(text),
-    ]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider", *files(text)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     cases = (line.partition("[")[0] for line in ended.stdout.splitlines() if "::" in line)
     return {test: str(count) for test, count in Counter(cases).items()}
@@ -74,9 +64,7 @@ def written(text: str, times: dict[str, str]) -> str:
 
 def _row(fault: list[str], times: str, test: str) -> str:
     what, where, seen, *bits = fault
-    return (
-        f"| {what} | {where} | {times} | {seen} | {'yes' if bits == ['bits'] else '-'} | `pytest {test}` |\n"
-    )
+    return f"| {what} | {where} | {times} | {seen} | {'yes' if bits == ['bits'] else '-'} | `pytest {test}` |\n"
 
 
 _TABLE_OF_INSTANTS = re.compile(r"(<!-- instants -->\n\n)(?:\|.*\n)*")

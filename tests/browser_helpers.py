@@ -88,9 +88,7 @@ class Tab:
     async def _send(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
         session = {} if self._session is None else {"sessionId": self._session}
-        await self._socket.write_message(
-            json.dumps({"id": number, "method": method, "params": params, **session})
-        )
+        await self._socket.write_message(json.dumps({"id": number, "method": method, "params": params, **session}))
         while True:
             text = await asyncio.wait_for(self._socket.read_message(), SECONDS)
             assert text is not None, "the browser has closed the connection"
@@ -157,7 +155,5 @@ class Tab:
         clip = {
             "x": 0, "y": 0, "width": size["width"], "height": min(size["height"], most or 16000), "scale": 1,
         }  # fmt: skip
-        data = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)[
-            "data"
-        ]
+        data = self.send("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"]
         out.write_bytes(base64.b64decode(data))

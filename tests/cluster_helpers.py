@@ -26,15 +26,7 @@ class Cluster:
         self.address = self._wait_for_address(scheduler)
 
     def _start(self, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-m",
-            "dask",
-            *arguments,
-            "--no-dashboard",
-            "--scheduler-file",
-            str(self._file),
-        ]
+        command = [sys.executable, "-m", "dask", *arguments, "--no-dashboard", "--scheduler-file", str(self._file)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         given = {**self._environment, **(environment or {})}
         process = subprocess.Popen(command, env=given, start_new_session=True, cwd=self.folder, **quiet)

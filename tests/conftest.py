@@ -81,10 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_whole(config: pytest.Config) -> bool:
     """Tell whether all tests were asked for, and not some by name."""
-    return {Path(argument).resolve() for argument in config.args} <= {
-        config.rootpath,
-        config.rootpath / "tests",
-    }
+    return {Path(argument).resolve() for argument in config.args} <= {config.rootpath, config.rootpath / "tests"}
 
 
 def _is_fast(config: pytest.Config) -> bool:
@@ -120,9 +117,7 @@ def _case(item: pytest.Item) -> str:
 
 def _refuse_patterns_of_no_case(items: list[pytest.Item]) -> None:
     """What a mark was for may have another name now."""
-    marked = [
-        (item.path.name, mark, item) for item in items for mark in item.iter_markers() if mark.name in CASES
-    ]
+    marked = [(item.path.name, mark, item) for item in items for mark in item.iter_markers() if mark.name in CASES]
     cases = defaultdict(list)
     for file, mark, item in marked:
         for pattern in mark.args:
@@ -150,9 +145,7 @@ class Written(NamedTuple):
             return np.concatenate([block.values for block in blocks])
         shapes = [(len(block.indptr) - 1, width) for block in blocks]
         rows = zip(blocks, shapes, strict=True)
-        return sp.vstack(
-            [sp.csr_matrix((b.data, b.indices, b.indptr), shape) for b, shape in rows], format="csr"
-        )
+        return sp.vstack([sp.csr_matrix((b.data, b.indices, b.indptr), shape) for b, shape in rows], format="csr")
 
 
 def _csr(rng: np.random.Generator, n_rows: int, n_features: int, dtype: str) -> CsrRows:
@@ -193,9 +186,7 @@ def _write(
     partitions = [_partition(rng, layout, n, n_features, dtype, target, weighted) for n in rows]
     classes: list[Any] = ["a", "é", "z"] if target in ("class", "multilabel") else []
     codecs = {"X" if layout == "dense" else "data": codec}
-    records = [
-        write_partition(root, i, p, n_features, len(classes), codecs) for i, p in enumerate(partitions)
-    ]
+    records = [write_partition(root, i, p, n_features, len(classes), codecs) for i, p in enumerate(partitions)]
     meta = DatasetMeta(
         n_rows=0, n_features=n_features, nnz=0, layout="dense" if layout == "dense" else "csr", dtype=dtype,
         target=target, classes=classes, n_targets=2 if target == "continuous" else 0, weighted=weighted,

@@ -34,9 +34,7 @@ class SolverContract(solvers.SolverContract):
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(2, 0.0), (3, 0.0), (1, 1e9), (3, 1e9)])
-    def test_interrupted_at_other_moments_and_resumed(
-        self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
-    ):
+    def test_interrupted_at_other_moments_and_resumed(self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
 

@@ -131,9 +131,7 @@ class Bench:
         self.done("columns", self.data / "D", *SERIAL)
         self.done("ingest", self.data / "two.svm", self.data / "two", *shape, "--split", "held=0.3")
         for name, source in (("T", "test"), ("T2", "other")):
-            self.done(
-                "ingest", self.data / f"{source}.svm", self.data / name, "--like", self.data / "D", *shape
-            )
+            self.done("ingest", self.data / f"{source}.svm", self.data / name, "--like", self.data / "D", *shape)
         self.done("fit", "sgd", self.data / "D", self.data / "M", *SERIAL, "--passes", 2, *given(loss="log"))
         self.done("export", self.data / "M", self.data / "M.liblinear", "--to", "liblinear")
 
@@ -215,9 +213,7 @@ def timeless(value: Any, measured: frozenset[str]) -> Any:
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     """Return what differs, by file."""
     names = found.keys() | expected.keys()
-    return {
-        name: (found.get(name), expected.get(name)) for name in names if found.get(name) != expected.get(name)
-    }
+    return {name: (found.get(name), expected.get(name)) for name in names if found.get(name) != expected.get(name)}
 
 
 def instants(acts: Sequence[str], mode: str) -> list[int]:
@@ -231,9 +227,7 @@ def instants(acts: Sequence[str], mode: str) -> list[int]:
     # a removal too, of what was not durable without it: the first of several
     known = [act.split()[0] + " " for act in acts]
     first = [act == "unlink " and before != act for before, act in itertools.pairwise(["", *known])]
-    return [
-        n for n, (act, removes) in enumerate(zip(known, first, strict=True), 1) if act in durable or removes
-    ]
+    return [n for n, (act, removes) in enumerate(zip(known, first, strict=True), 1) if act in durable or removes]
 
 
 def check_readable(run: Path) -> None:

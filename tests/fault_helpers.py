@@ -56,9 +56,7 @@ class Faulty:
         code = self._ask({"arguments": given, "faults": faults, "out": str(out), "err": str(err)})
         return Ended(code, out.read_text(), err.read_text())
 
-    def killed_at(
-        self, step: int, root: Path, *arguments: object, mode: str = "kill"
-    ) -> tuple[Ended, list[str]]:
+    def killed_at(self, step: int, root: Path, *arguments: object, mode: str = "kill") -> tuple[Ended, list[str]]:
         """Run a command that is struck before its n-th step below `root`; 0: never. Return its steps as well."""
         log = self._folder / "steps"
         log.unlink(missing_ok=True)
@@ -112,10 +110,7 @@ def disk(tmp_path):
 def options_of(params: dict[str, Any], **limits: object) -> list[object]:
     """Return parameters and limits as on the command line."""
     given = [text for name, value in params.items() for text in ("-p", f"{name}={value}")]
-    return [
-        *given,
-        *(text for name, value in limits.items() for text in (f"--{name.replace('_', '-')}", value)),
-    ]
+    return [*given, *(text for name, value in limits.items() for text in (f"--{name.replace('_', '-')}", value))]
 
 
 def digest_of(run: Path) -> str:

@@ -130,9 +130,7 @@ class Power:
     def __init__(self, shadow: str) -> None:
         self._shadow, self._count = shadow, 0
         self._synced: dict[int, int] = {}  # durable bytes by inode, of files that were written
-        self._renamed: list[
-            tuple[int, str, str, str | None]
-        ] = []  # folder's inode, old and new name, what was there
+        self._renamed: list[tuple[int, str, str, str | None]] = []  # folder's inode, old and new name, what was there
         self._rename, self._truncate = os.rename, os.truncate
         shutil.rmtree(shadow, ignore_errors=True)
         os.mkdir(shadow)

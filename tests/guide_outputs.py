@@ -78,9 +78,7 @@ def _words(text: str) -> list[str]:
     digests: dict[str, str] = {}  # another processor has others, in the same places
     text = re.sub(r"((?:CONVERGED|MAX_PASSES) +\d+ +)[\d.]+", r"\1", text)  # seconds of a table of `compare`
     text = re.sub("[0-9a-f]{64}", lambda d: digests.setdefault(d[0], f"DIGEST{len(digests)}"), text)
-    text = re.sub(
-        r"( s): start .*", r"\1", text
-    )  # what took a tenth of a second, and is named, depends on the day
+    text = re.sub(r"( s): start .*", r"\1", text)  # what took a tenth of a second, and is named, depends on the day
     return re.sub(r"[\d.,]+ (s|passes)\b", r"MANY \1", text).replace(",", " ").split()
 
 

@@ -88,18 +88,14 @@ class Exploit:
         return open, (str(self._marker), "w")
 
 
-def labelled_rows(
-    n_rows: int, n_features: int, n_classes: int, seed: int = 0
-) -> tuple[sp.csr_matrix, np.ndarray]:
+def labelled_rows(n_rows: int, n_features: int, n_classes: int, seed: int = 0) -> tuple[sp.csr_matrix, np.ndarray]:
     """Return sparse unit rows that a linear model can tell apart, and their class codes."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n_rows).astype(np.int32)
     x = sp.random(
         n_rows, n_features, density=min(1.0, 12 / n_features), format="lil", random_state=rng, dtype=np.float32,
     )  # fmt: skip
-    own = (
-        y * (n_features // n_classes) + rng.integers(0, max(n_features // n_classes // 2, 1), n_rows)
-    ) % n_features
+    own = (y * (n_features // n_classes) + rng.integers(0, max(n_features // n_classes // 2, 1), n_rows)) % n_features
     x[np.arange(n_rows), own] = 1.0
     x = x.tocsr()
     norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel())

@@ -74,12 +74,8 @@ def line_rows(modules: dict[str, Path]) -> dict[str, object]:
         "lines": sum(n_lines.values()),
         "of these code, docstrings": f"{n_code}, {sum(map(len, documented.values()))}",
         "comments per 100 lines of code": f"{100 * comments / n_code:.1f}",
-        f"files over {test_sizes.MOST_LINES} lines": [
-            p for p, n in n_lines.items() if n > test_sizes.MOST_LINES
-        ],
-        f"functions over {most} lines, no kernels": [
-            n for length, k, n in lengths if length > most and not k
-        ],
+        f"files over {test_sizes.MOST_LINES} lines": [p for p, n in n_lines.items() if n > test_sizes.MOST_LINES],
+        f"functions over {most} lines, no kernels": [n for length, k, n in lengths if length > most and not k],
         f"kernels over {most} lines": [f"{n} ({length})" for length, k, n in lengths if length > most and k],
     }
 
@@ -116,9 +112,7 @@ def import_rows() -> dict[str, object]:
     """Return the counts of imports between rooms, and of those that run upward."""
     floor = {room: number for number, room in enumerate(test_layers.ROOMS)}
     arrows = test_layers._arrows()
-    upward = [
-        line for (source, target), lines in arrows.items() if floor[target] > floor[source] for line in lines
-    ]
+    upward = [line for (source, target), lines in arrows.items() if floor[target] > floor[source] for line in lines]
     return {
         "imports between rooms": f"{sum(map(len, arrows.values()))} in {len(arrows)} pairs of {len(floor)} rooms",
         "upward imports": upward,
@@ -139,10 +133,7 @@ def splinter_rows(modules: dict[str, Path]) -> dict[str, object]:
         for path, by in beside.items()
         if n_lines[path] + n_lines[by] <= test_sizes.MOST_LINES and not path.endswith("__init__.py")
     ]
-    return {
-        "modules with one importer": len(alone),
-        "of these in its folder, and short enough for it": fitting,
-    }
+    return {"modules with one importer": len(alone), "of these in its folder, and short enough for it": fitting}
 
 
 def addition_rows() -> dict[str, object]:
@@ -166,11 +157,7 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
 def _functions(tree: ast.Module, code: set[int]) -> list[tuple[int, bool, str]]:
     """Return (lines of code, whether numba compiles it, name) of each function."""
     return [
-        (
-            len(code & set(range(body[0].lineno, (node.end_lineno or 0) + 1))),
-            test_sizes._is_kernel(node),
-            node.name,
-        )
+        (len(code & set(range(body[0].lineno, (node.end_lineno or 0) + 1))), test_sizes._is_kernel(node), node.name)
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (body := test_sizes._body(node))
     ]

@@ -41,9 +41,7 @@ def rare_text(n_rows=300, n_features=60, seed=0) -> str:
     lines = []
     for _ in range(n_rows):
         columns = np.flatnonzero(random.random(n_features) < 1 / np.arange(1, n_features + 1)) + 1
-        lines.append(
-            f"{random.integers(2)} " + " ".join(f"{c}:{random.integers(1, 9)}" for c in columns) + "\n"
-        )
+        lines.append(f"{random.integers(2)} " + " ".join(f"{c}:{random.integers(1, 9)}" for c in columns) + "\n")
     return "".join(lines)
 
 
@@ -51,12 +49,8 @@ def make_vw(n_rows=300, seed=0) -> str:
     random = np.random.default_rng(seed)
     lines = []
     for _ in range(n_rows):
-        words = " ".join(
-            f"w{w}:{v}" for w, v in zip(random.integers(0, 99, 9), random.integers(1, 9, 9), strict=True)
-        )
-        lines.append(
-            f"{random.integers(3)} {random.integers(1, 4)} 'row|words {words}|n:0.5 a:{random.random():.3f}\n"
-        )
+        words = " ".join(f"w{w}:{v}" for w, v in zip(random.integers(0, 99, 9), random.integers(1, 9, 9), strict=True))
+        lines.append(f"{random.integers(3)} {random.integers(1, 4)} 'row|words {words}|n:0.5 a:{random.random():.3f}\n")
     return "".join(lines)
 
 

@@ -73,9 +73,7 @@ def _sums(records: list[dict[str, Any]], *, files: bool) -> list[tuple[str, floa
     for record in records:
         row = rows[record["test"].split("::")[0] if files else record["test"]]
         compiled = record["compiled"]
-        for column, value in enumerate(
-            (record["wall"], record["cpu"], sum(s for _, s, _ in compiled), len(compiled))
-        ):
+        for column, value in enumerate((record["wall"], record["cpu"], sum(s for _, s, _ in compiled), len(compiled))):
             row[column] += value
     return sorted(((name, *row) for name, row in rows.items()), key=lambda row: -row[2])
 
@@ -85,9 +83,7 @@ def main(folder: str) -> None:
     lines = [line for path in Path(folder).glob("*.jsonl") for line in path.read_text().splitlines()]
     records = [json.loads(line) for line in lines]
     kernels = [(s, name, types, r["test"]) for r in records for name, s, types in r["compiled"]]
-    print(
-        f"{len(records)} tests, {sum(r['wall'] for r in records):.0f} s, CPU {sum(r['cpu'] for r in records):.0f} s"
-    )
+    print(f"{len(records)} tests, {sum(r['wall'] for r in records):.0f} s, CPU {sum(r['cpu'] for r in records):.0f} s")
     print(f"{len(kernels)} kernels compiled in {sum(kernel[0] for kernel in kernels):.0f} s of these")
     for title, rows in (("files", _sums(records, files=True)), ("tests", _sums(records, files=False))):
         print(f"\n{title}: wall, CPU, compiling [s], kernels")

@@ -32,9 +32,7 @@ def main(report: Path, comparison: Path, out: Path) -> None:
         for dark, name in ((False, "light"), (True, "dark")):
             save(tab, report, out / f"report-1280-{name}.png", width=1280, dark=dark, first=0, height=1500)
             save(tab, report, out / f"report-400-{name}.png", width=400, dark=dark, first=0, height=1600)
-        where = (
-            "Math.round(document.querySelectorAll('section')[2].getBoundingClientRect().top + scrollY - 16)"
-        )
+        where = "Math.round(document.querySelectorAll('section')[2].getBoundingClientRect().top + scrollY - 16)"
         tab.show(report, width=1280)
         first = int(tab.value(where))
         save(tab, report, out / "report-classes.png", width=1280, dark=False, first=first, height=1500)

@@ -76,16 +76,7 @@ class Walk:
 def walk(folder: Path) -> Walk:
     """Return the walk of the alpha of `mcid`, fitted in this process."""
     write_dataset(folder / "train", *labelled_rows(300, 20, 3))
-    words = [
-        "fit",
-        "mcid",
-        str(folder / "train"),
-        str(folder / "run"),
-        "-p",
-        f"alpha={VALUE}",
-        "--passes",
-        "1",
-    ]
+    words = ["fit", "mcid", str(folder / "train"), str(folder / "run"), "-p", f"alpha={VALUE}", "--passes", "1"]
     found = Walk()
     sys.setprofile(found)
     try:

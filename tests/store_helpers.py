@@ -84,9 +84,7 @@ class _Between(BaseHTTPRequestHandler):
 
     def _cut_upload(self, body: bytes) -> None:
         """Send the store half of what it was promised, and hang up on both sides."""
-        head = f"{self.command} {self.path} HTTP/1.1\r\n" + "".join(
-            f"{k}: {v}\r\n" for k, v in self.headers.items()
-        )
+        head = f"{self.command} {self.path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in self.headers.items())
         with socket.create_connection(("127.0.0.1", self.server.behind)) as upstream:
             upstream.sendall(head.encode() + b"\r\n" + body[: len(body) // 2])
         self.close_connection = True
@@ -136,10 +134,7 @@ def object_store() -> Iterator[Faults]:
     port = free_port()
     arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = subprocess.DEVNULL
-    with (
-        subprocess.Popen(arguments, stdout=quiet, stderr=quiet) as process,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with subprocess.Popen(arguments, stdout=quiet, stderr=quiet) as process, pytest.MonkeyPatch.context() as patch:
         try:
             _make_bucket(port)
             between = FailingServer(port)

@@ -16,9 +16,7 @@ def make_rows(n_rows=300, seed=0):
     ages, jobs, groups = (random.integers(0, n, n_rows).tolist() for n in (90, len(JOBS), 3))
     sizes = random.normal(size=n_rows).round(4).tolist()
     columns = zip(ages, jobs, sizes, groups, strict=True)
-    return [
-        [f"p{k}", age, JOBS[job], size, 0.5, f"g{group}"] for k, (age, job, size, group) in enumerate(columns)
-    ]
+    return [[f"p{k}", age, JOBS[job], size, 0.5, f"g{group}"] for k, (age, job, size, group) in enumerate(columns)]
 
 
 def csv_text(rows, header=None, **options) -> str:

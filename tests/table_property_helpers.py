@@ -62,9 +62,7 @@ def _column(kind, rng):
     if kind == "text":
         return pd.Series([f"{TEXTS[k % 4]} word{k}" for k in rng.permutation(N_ROWS)], dtype=object)
     if kind == "lines":
-        return pd.Series(
-            [("one\ntwo", "three", 'a "b"\n,;')[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object
-        )
+        return pd.Series([("one\ntwo", "three", 'a "b"\n,;')[k] for k in rng.integers(0, 3, N_ROWS)], dtype=object)
     if kind in WRITTEN:
         return pd.Series([WRITTEN[kind].format(k) for k in rng.integers(1, 10, N_ROWS)], dtype=object)
     if kind in TIMES:
@@ -73,9 +71,7 @@ def _column(kind, rng):
         return times.dt.strftime(TIMES[kind]).astype(object)
     members = ["1", "2", "30"] if kind == "codes" else ["a", "b", "c"]
     lists = [sorted(rng.choice(members, 2, False)) for _ in range(N_ROWS)]
-    return pd.Series(
-        [json.dumps(each) if kind == "codes" else "|".join(each) for each in lists], dtype=object
-    )
+    return pd.Series([json.dumps(each) if kind == "codes" else "|".join(each) for each in lists], dtype=object)
 
 
 def csv_of(frame, separator=",", quoting=csv.QUOTE_MINIMAL, header=True, na="", encoding="utf-8"):

@@ -86,8 +86,7 @@ SCRIPTS = {
     "--sets 20news-hashed --alphas 1e-2 --rounds 40 --out {tmp}/out",
     "bcd, passes": "papers.bcd --data {sets} --directory {sets}/made-bcd --part passes "
     "--sets 20news --alphas 1e-2 --rounds 30 --out {tmp}/out",
-    "bcd, many classes": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part many "
-    "--out {tmp}/out",
+    "bcd, many classes": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part many --out {tmp}/out",
     "bcd, extensions": "papers.bcd_extensions --data {sets} --directory {tmp}/made --alphas 1e-2 "
     "--sets 20news --out {tmp}/out.json",
     "bcd, losses": "papers.bcd --data {sets} --directory {sets}/made-bcd --seeds 2 --part losses "
@@ -266,9 +265,7 @@ def peers_place(tmp_path, monkeypatch):
             export_text(source, text)
             lines = text.read_text().splitlines(keepends=True)[:3000]
             text.write_text("".join(lines))
-            ingest(
-                text, tmp_path / f"{name}{part}", n_features=47_236, like=tmp_path / name if part else None
-            )
+            ingest(text, tmp_path / f"{name}{part}", n_features=47_236, like=tmp_path / name if part else None)
             export_text(tmp_path / f"{name}{part}", tmp_path / f"{name}{part}.vw", style="vw")
     return tmp_path
 
@@ -319,12 +316,7 @@ def test_a_verdict_follows_from_the_claims_of_which_the_first_is_the_main_one(
 
 def _ends(**accuracies):
     rows = [
-        {
-            "kind": "rcv1-53",
-            "alpha": 1e-4,
-            "algorithm": name.replace("_", "-"),
-            "accuracy": {"8": 50.0, "16": end},
-        }
+        {"kind": "rcv1-53", "alpha": 1e-4, "algorithm": name.replace("_", "-"), "accuracy": {"8": 50.0, "16": end}}
         for name, end in accuracies.items()
     ]
     return {"3": rows}
@@ -332,9 +324,7 @@ def _ends(**accuracies):
 
 def _spectrum(*ratios):
     names = ("mnist", "20news", "rcv1-4")
-    return {
-        "also spectrum": [{"set": s, "ratio": r, "published": r} for s, r in zip(names, ratios, strict=True)]
-    }
+    return {"also spectrum": [{"set": s, "ratio": r, "published": r} for s, r in zip(names, ratios, strict=True)]}
 
 
 _RIVALS = [
@@ -374,10 +364,7 @@ def test_a_picture_has_curves_and_the_papers_numbers(tmp_path):
     draw("lsr-table-1", {"table 1": [cell]}, tmp_path / "table.svg")
     parts = [ET.parse(tmp_path / name).getroot() for name in ("curve.svg", "table.svg")]
     count = [[len(part.findall(f"{{*}}{kind}")) for kind in ("circle", "polygon")] for part in parts]
-    assert count == [
-        [0, 0],
-        [2, 2],
-    ]  # two panels have the cell, one the paper's number, and so has the legend
+    assert count == [[0, 0], [2, 2]]  # two panels have the cell, one the paper's number, and so has the legend
     fit = {"set": "a", "loss": "b", "solver": "c", "reached": {"0.1": [3.0, 0.5], "1e-06": None}}
     rank = {"loss": "b", "rows": 1.0, "precision": {"1": 90.0}}
     cut = {"set": "a", "penalty": "l1", "rows": 1.0, "weights": 0.1, "accuracy": 80.0}
@@ -386,10 +373,7 @@ def test_a_picture_has_curves_and_the_papers_numbers(tmp_path):
     for name, numbers in (
         ("bcd-passes", {"passes": {"rows": [fit]}}),
         ("bcd-extensions", {"penalties": [cut], "ranking": [rank]}),
-        (
-            "lsr-figure-2",
-            {"figure 2": {"rows": [own, {"system": "y", "features": 512, "failed": "over 1 s"}]}},
-        ),
+        ("lsr-figure-2", {"figure 2": {"rows": [own, {"system": "y", "features": 512, "failed": "over 1 s"}]}}),
         ("lsr-figure-3", {"figure 3": [image]}),
     ):
         draw(name, numbers, tmp_path / "other.svg")
@@ -405,14 +389,10 @@ def test_a_figure_is_whole_cut_failed_or_left_out_and_says_so(tmp_path, capsys, 
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     known = figures.figures()
     quick = {name: (0, arguments) for name, (_, arguments) in figures._QUICK.items()}
-    monkeypatch.setattr(
-        figures, "_QUICK", {**quick, "csgd-figure-2": (1, "--sets csgd --seeds 1 --rows 300")}
-    )
+    monkeypatch.setattr(figures, "_QUICK", {**quick, "csgd-figure-2": (1, "--sets csgd --seeds 1 --rows 300")})
     out = ["--out", str(tmp_path)]
     assert figures.main(["csgd-figure-2", "lsr-table-1", "--budget", "600", *out]) == 0
-    reports = {
-        name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("csgd-figure-2", "lsr-table-1")
-    }
+    reports = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("csgd-figure-2", "lsr-table-1")}
     assert reports["csgd-figure-2"]["status"] == "whole"
     assert reports["csgd-figure-2"]["cpu"] > 0.0
     assert len(reports["csgd-figure-2"]["claims"]) == 2
@@ -444,9 +424,7 @@ def test_cutting_planes_reach_the_optimum_of_the_crammer_singer_svm():
     margins = scores - scores[np.arange(60), codes][:, None] + 1.0
     margins[np.arange(60), codes] = 0.0
     value = 0.01 * float(np.vdot(w, w)) + float(margins.max(axis=1).mean())
-    model = LinearSVC(
-        multi_class="crammer_singer", C=1 / (0.02 * 60), fit_intercept=False, tol=1e-8, max_iter=10**5
-    )
+    model = LinearSVC(multi_class="crammer_singer", C=1 / (0.02 * 60), fit_intercept=False, tol=1e-8, max_iter=10**5)
     best = model.fit(x, codes).coef_.T
     other = x @ best - (x @ best)[np.arange(60), codes][:, None] + 1.0
     other[np.arange(60), codes] = 0.0
@@ -657,9 +635,7 @@ def test_chaos_bears_that_others_remove_files_and_folders(tmp_path, monkeypatch)
         return acting
 
     monkeypatch.setattr(faulty_fit, "_link", without("gone", os.link))
-    made = faulty_fit.Round(
-        tmp_path / "round", tmp_path / "data", str(tmp_path / "kernels"), random.Random(0)
-    )
+    made = faulty_fit.Round(tmp_path / "round", tmp_path / "data", str(tmp_path / "kernels"), random.Random(0))
     monkeypatch.setattr(os, "scandir", without("gone", os.scandir))
     for _ in range(20):
         made.do_fault("remove", subprocess.Popen(["true"]))
@@ -693,12 +669,7 @@ def test_chaos_finds(code, written, killed, trouble):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("removed", "trouble", "unread"),
-    [
-        ("status.json", [], False),
-        ("model", [], True),
-        (None, [], False),
-        ("other weights", ["other weights"], False),
-    ],
+    [("status.json", [], False), ("model", [], True), (None, [], False), ("other weights", ["other weights"], False)],
 )
 def test_chaos_reads_the_weights_of_the_model(tmp_path, removed, trouble, *, unread):
     """What is removed once it was written is neither other weights nor unseen."""
@@ -719,9 +690,7 @@ def test_chaos_reads_the_weights_of_the_model(tmp_path, removed, trouble, *, unr
 @pytest.mark.slow
 @pytest.mark.parametrize(("noted", "trouble"), [(True, []), (False, ["other weights"])])
 def test_chaos_takes_other_weights_where_duals_were_recomputed_and_it_is_said(tmp_path, noted, trouble):
-    made = faulty_fit.Round(
-        tmp_path / "round", faulty_fit.make_data(tmp_path / "data"), None, random.Random(0)
-    )
+    made = faulty_fit.Round(tmp_path / "round", faulty_fit.make_data(tmp_path / "data"), None, random.Random(0))
     limits = {"passes": 2, "checkpoint_seconds": 0, "params": faulty_fit.PARAMS["sdca"]}
     distls.fit("sdca", tmp_path / "data", made.run, **limits)
     if noted:

@@ -126,11 +126,7 @@ def test_generated_kinds_are_documented():
         [field.name for field in dataclasses.fields(Plan)],
         [field.name for field in dataclasses.fields(ClusterPlan) if field.name != "plan"],
         [field.name for field in dataclasses.fields(RoundReport)],
-        [
-            f.name
-            for f in dataclasses.fields(Evaluation)
-            if f.name in ("n_rows", "error", "log_loss", "confusion")
-        ],
+        [f.name for f in dataclasses.fields(Evaluation) if f.name in ("n_rows", "error", "log_loss", "confusion")],
     ],
     ids=["plan", "cluster plan", "round", "evaluation"],
 )
@@ -164,14 +160,10 @@ TYPED = [
 
 
 def test_typed_commands_are_found():
-    text = (
-        "a\n\n    distls fit a b \\\n      -p c=1 && distls evaluate b c  # no\n\n$ distls info b | head -1\n"
-    )
+    text = "a\n\n    distls fit a b \\\n      -p c=1 && distls evaluate b c  # no\n\n$ distls info b | head -1\n"
     assert _typed(text) == [["fit", "a", "b", "-p", "c=1"], ["evaluate", "b", "c"], ["info", "b"]]
     assert len(TYPED) > 80
-    assert {"text.md", "large-data.md", "cluster.md"} <= {
-        Path(p.id.split(":")[0]).name for p in TYPED if p.id
-    }
+    assert {"text.md", "large-data.md", "cluster.md"} <= {Path(p.id.split(":")[0]).name for p in TYPED if p.id}
 
 
 STANDS_FOR = {"...": "option", "WxT": "2x2"}
@@ -260,11 +252,7 @@ def _names_in(path):
 
 def _found(pattern):
     """Return each document with what it holds of a pattern."""
-    found = [
-        (document, match)
-        for document in DOCUMENTS
-        for match in re.findall(pattern, document.read_text("utf-8"))
-    ]
+    found = [(document, match) for document in DOCUMENTS for match in re.findall(pattern, document.read_text("utf-8"))]
     assert found
     return found
 
@@ -331,9 +319,7 @@ def test_ingest_options_of_python_and_of_the_command_line_agree():
 
 # written apart so that this file does not hold what it looks for
 FORBIDDEN = {
-    "a machine's path": r"(?<![\w.~-])/(?:"
-    + "|".join(["home", "root", "Users", "work", "mnt", "opt"])
-    + r")/\w",
+    "a machine's path": r"(?<![\w.~-])/(?:" + "|".join(["home", "root", "Users", "work", "mnt", "opt"]) + r")/\w",
     "a package registry": r"(?:pypi|pythonhosted|anaconda)" + r"\.(?:org|com)",
     "a conflict marker": r"^(?:<{7}|>{7}) ",
     "a placeholder": r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b|@" + r"@",
@@ -341,9 +327,7 @@ FORBIDDEN = {
 
 
 def _tracked_text():
-    files = [
-        path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".txt", ".cfg", ".yaml", ".yml")
-    ]
+    files = [path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".txt", ".cfg", ".yaml", ".yml")]
     for folder in FOLDERS:
         files += [path for path in (ROOT / folder).rglob("*") if path.is_file() and not path.is_symlink()]
     skipped = {"__pycache__", "results", *BUILT}

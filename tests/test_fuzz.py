@@ -11,9 +11,7 @@ from benchmarks.faults.fuzz_seeds import READERS, Reader
 
 @pytest.mark.slow
 def test_a_few_cases_of_each_reader(tmp_path, capsys):
-    report = fuzz.main(
-        ["--seed", "5", "--cases", "6", "--minutes", "60", "--out", str(tmp_path / "out.json")]
-    )
+    report = fuzz.main(["--seed", "5", "--cases", "6", "--minutes", "60", "--out", str(tmp_path / "out.json")])
     assert json.loads((tmp_path / "out.json").read_text()) == report
     assert report["cases"] == dict.fromkeys(READERS, 6)
     assert report["trouble"] == []

@@ -330,9 +330,7 @@ def test_importing_distls_is_lazy():
         "numpy", "msgspec", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting",
     )  # fmt: skip
     assert _loaded_after("import distls", *heavy) == []
-    assert _loaded_after("import distls; distls.fit", "distls.training.fitting") == [
-        "distls.training.fitting"
-    ]
+    assert _loaded_after("import distls; distls.fit", "distls.training.fitting") == ["distls.training.fitting"]
 
 
 def test_the_command_line_loads_its_machinery_late():

@@ -82,13 +82,7 @@ def test_the_api_page_has_every_public_name():
 
 
 def test_the_build_is_the_documented_one():
-    for name in (
-        "README.md",
-        "CONTRIBUTING.md",
-        ".ci/run",
-        "docs/conf.py",
-        "docs/decisions/0026-the-site.md",
-    ):
+    for name in ("README.md", "CONTRIBUTING.md", ".ci/run", "docs/conf.py", "docs/decisions/0026-the-site.md"):
         assert BUILD in (ROOT / name).read_text("utf-8"), name
     ignored = (ROOT / ".gitignore").read_text("utf-8").split()
     assert {"/docs/_build/", "/docs/generated/"} <= set(ignored)

@@ -15,9 +15,7 @@ CUT_OFF = """
   table.getBoundingClientRect().right > innerWidth
   || (table.scrollWidth > table.clientWidth && getComputedStyle(table).overflowX != 'auto')).length
 """
-EMPTY_HEADS = (
-    "[...document.querySelectorAll('.bd-content thead tr')].filter(r => !r.textContent.trim()).length"
-)
+EMPTY_HEADS = "[...document.querySelectorAll('.bd-content thead tr')].filter(r => !r.textContent.trim()).length"
 # of what stands there: colours of the ground and of words
 LIGHTNESS = """
 name => {
@@ -36,17 +34,7 @@ def site(tmp_path_factory):
     """The built site; examples are not run."""
     pytest.importorskip("sphinx", reason="pip install '.[docs]' to build the site")
     out = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "-q",
-        "-D",
-        "plot_gallery=0",
-        str(ROOT / "docs"),
-        str(out),
-    ]
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-D", "plot_gallery=0", str(ROOT / "docs"), str(out)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return out

@@ -49,12 +49,7 @@ import distls
 def environment() -> dict[str, Any]:
     """Return what else than distls decides bits."""
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processor": _processor(),
-        **versions,
-    }
+    return {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor(), **versions}
 
 
 def _processor() -> str:
@@ -89,9 +84,7 @@ def record(folder: Path, pattern: str | None = None) -> dict[str, Entry]:
         book.entry(name)
         write_json(folder / "bits.json", book.entries)
     failed = [name for name, entry in book.entries.items() if isinstance(entry, str)]
-    print(
-        f"{len(book.entries)} cases in {folder / 'bits.json'}, {len(failed)} with an error", file=sys.stderr
-    )
+    print(f"{len(book.entries)} cases in {folder / 'bits.json'}, {len(failed)} with an error", file=sys.stderr)
     for name in failed:
         print(f"  {name}: {book.entries[name]}", file=sys.stderr)
     return book.entries
@@ -255,9 +248,7 @@ def check_again(book: Book, name: str, entry: dict[str, Any]) -> list[Difference
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, folders in (("record", ["folder"]), ("compare", ["folder", "other"]), ("reopen", ["folder"])):
         added = commands.add_parser(name)

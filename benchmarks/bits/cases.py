@@ -85,9 +85,7 @@ BASES: dict[str, Ingest] = {
         "documents.txt", format="text", n_features=64, transform="log1p,idf,l2norm", partition_size=4096
     ),
 }  # fmt: skip
-BASES = {
-    name: Ingest(base.sources, {**base.options, "split": ("test=0.25",)}) for name, base in BASES.items()
-}
+BASES = {name: Ingest(base.sources, {**base.options, "split": ("test=0.25",)}) for name, base in BASES.items()}
 
 _TABLE: dict[str, Any] = {"label_column": "group", "weight_column": "weight", "ignore_columns": "id"}
 _SMALL: dict[str, Any] = {"n_features": 128, "label_column": "kind"}
@@ -133,9 +131,7 @@ INGESTS: dict[str, Ingest] = BASES | {
     "csv-holes": ingest_of("holes.csv", na=-1, **_TABLE),
     "csv-categorical": ingest_of("table.csv", categorical=["age"], **_TABLE),
     "csv-position": ingest_of("table.csv", label_column=5, weight_column=-2, ignore_columns=["id", "job"]),
-    "csv-continuous": ingest_of(
-        "table.csv", label_column="size", ignore_columns="id", transform="standardize"
-    ),
+    "csv-continuous": ingest_of("table.csv", label_column="size", ignore_columns="id", transform="standardize"),
     "csv-no-header": ingest_of("numbers.csv", "more.csv", label_column="last", header=False, dtype="float64"),
     "csv-like": ingest_of("new.csv", like="@data/csv", ignore_columns="id", shuffle=False),
     "tsv": ingest_of("table.tsv", **_TABLE),
@@ -145,9 +141,7 @@ INGESTS: dict[str, Ingest] = BASES | {
     "text-characters": ingest_of(
         "documents.txt", format="text", n_features=300, ngrams=(2, 3), analyzer="char_wb", lowercase=False
     ),
-    "text-signs": ingest_of(
-        "documents.txt", format="text", n_features=32, alternate_sign=True, analyzer="char"
-    ),
+    "text-signs": ingest_of("documents.txt", format="text", n_features=32, alternate_sign=True, analyzer="char"),
     "text-wide": ingest_of("documents.txt", format="text", min_count=2, transform="log1p"),
     "text-unlabelled": ingest_of("bare.txt", format="text", unlabelled=True, n_features=128),
     "text-json": ingest_of("documents.jsonl", text_column="body", weight_column="importance", **_SMALL),
@@ -162,9 +156,7 @@ INGESTS: dict[str, Ingest] = BASES | {
     "parquet-vectors": ingest_of("vectors.parquet", label_column="y", compress="lz4"),
     "parquet-like": ingest_of("new.csv", like="@data/parquet", ignore_columns="id"),
     # AnnData
-    "anndata-h5ad": ingest_of(
-        "sparse.h5ad", label_column="kind", weight_column="weight", partition_size=8192
-    ),
+    "anndata-h5ad": ingest_of("sparse.h5ad", label_column="kind", weight_column="weight", partition_size=8192),
     "anndata-h5ad-dense": ingest_of("dense.h5ad", label_column="code", transform="standardize"),
     "anndata-zarr-2": ingest_of("version2.zarr", label_column="kind", shuffle=False),
     "anndata-zarr-3": ingest_of("version3.zarr", label_column="score", dtype="float64"),

@@ -42,9 +42,7 @@ def dataset_facts(path: Path) -> dict[str, Any]:
 
 def ingested(book: Book, name: str, case: Ingest) -> Entry:
     """Make a data set, and its splits."""
-    report = distls.ingest(
-        book.resolved(case.sources), book.out / "data" / name, **book.options(case.options)
-    )
+    report = distls.ingest(book.resolved(case.sources), book.out / "data" / name, **book.options(case.options))
     notices = [book.plain(notice) for notice in report.notices]
     skipped = [book.plain(line) for line in report.skipped_lines]
     found: dict[str, Any] = {"notices": notices, "skipped": report.skipped, "skipped_lines": skipped}
@@ -163,9 +161,7 @@ def _written(value: Any) -> str:
 
 def _compared(found: dict[str, Any], whole: Entry) -> dict[str, Any]:
     """Add whether a run has the bits of the undisturbed one."""
-    same = isinstance(whole, dict) and all(
-        found[name] == whole[name] for name in ("weights_sha256", "rounds_sha256")
-    )
+    same = isinstance(whole, dict) and all(found[name] == whole[name] for name in ("weights_sha256", "rounds_sha256"))
     return found | {"same_as_undisturbed": same}
 
 
@@ -209,13 +205,9 @@ def planned(book: Book, method: str) -> Entry:
     flags = ("--json", "--no-probe", "--workers", 2, "--memory-limit", "1GiB")
     found = json.loads(command("plan", method, book.needed("data", dataset), *flags))
     wide = json.loads(
-        command(
-            "plan", method, book.needed("data", dataset), *flags[:2], "--cluster", "40x4", "--bytes", "1GB"
-        )
+        command("plan", method, book.needed("data", dataset), *flags[:2], "--cluster", "40x4", "--bytes", "1GB")
     )
     return {
         **{name: found[name] for name in OF_PLAN if name in found},
-        "cluster": {
-            name: wide[name] for name in (*OF_PLAN, "round_bytes", "scheduler_bytes") if name in wide
-        },
+        "cluster": {name: wide[name] for name in (*OF_PLAN, "round_bytes", "scheduler_bytes") if name in wide},
     }

@@ -26,17 +26,7 @@ from sources import arrays, lazy_arrays
 
 Entry = dict[str, Any] | str
 
-LIBRARIES = (
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "numba",
-    "llvmlite",
-    "zarr",
-    "numcodecs",
-    "dask",
-    "distributed",
-)
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "llvmlite", "zarr", "numcodecs", "dask", "distributed")
 # Sources whose bytes are a function of what is in them; the others hold times, or versions of libraries.
 PLAIN = (".svm", ".vw", ".csv", ".tsv", ".txt", ".jsonl", ".npy", ".idx", ".gz", ".bz2")
 # Fields of `distls info RUN --json` and of a line of events.jsonl that do not depend on clocks, caches or places.

@@ -113,9 +113,7 @@ def write_vw(folder: Path) -> None:
         label, importance = rng.integers(3), rng.integers(1, 4) / 2
         numbered.append(f"{label} |f {pairs}\n")
         tagged = " ".join(f"w{c % 20}:{v}" for c, v in zip(columns, values, strict=True))
-        words.append(
-            f"{label} {importance:g} 0.5 'row{row}|words {tagged}|size:0.5 width:{values[0]} tall :2\n"
-        )
+        words.append(f"{label} {importance:g} 0.5 'row{row}|words {tagged}|size:0.5 width:{values[0]} tall :2\n")
         sets.append(f"{','.join(map(str, columns[: label + 1]))} |f {pairs}\n")
         unlabelled.append(f"'tag |f {pairs}\n")
     (folder / "numbered.vw").write_text("".join(numbered))
@@ -184,13 +182,7 @@ def write_documents(folder: Path) -> None:
     (folder / "documents.txt").write_text("".join(f"{label}\t{text}\n" for label, text in rows), "utf-8")
     (folder / "bare.txt").write_text("".join(f"{text}\n" for _, text in rows[:90]), "utf-8")
     lines = [
-        {
-            "id": k,
-            "kind": label,
-            "body": text,
-            "importance": k % 3 / 2,
-            "tags": sorted({label, text.split()[0]}),
-        }
+        {"id": k, "kind": label, "body": text, "importance": k % 3 / 2, "tags": sorted({label, text.split()[0]})}
         for k, (label, text) in enumerate(rows)
     ]
     written = "".join(json.dumps(line) + "\n" for line in lines)

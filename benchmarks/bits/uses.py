@@ -187,9 +187,7 @@ REFUSED: dict[str, Callable[[Book], Any]] = {
     "sparse-group-of-fobos": refused_fit("fobos", "sparse", penalty="sparse-group"),
     "init-of-another-width": refused_fit("mcid", "dense", init="@run/mcid-softmax"),
     "lanes-of-rls": refused_fit("rls", "numbers", lanes=2),
-    "other-features": lambda book: distls.evaluate(
-        book.needed("runs", "mcid-softmax"), book.held_out("dense")
-    ),
+    "other-features": lambda book: distls.evaluate(book.needed("runs", "mcid-softmax"), book.held_out("dense")),
     "no-probabilities": lambda book: predicted_as(book, "mcid-hinge", "csv", proba=True),
     "top-of-too-many": lambda book: predicted_as(book, "mcid-softmax", "csv", top=9),
     "command-usage": refused_command(2, "fit", "mcid", "@data/sparse", "run", "-p", "los=log"),
@@ -213,9 +211,7 @@ ESTIMATORS: dict[str, Callable[[Book], Entry]] = {
     "gls": estimator("GeneralizedLeastSquaresClassifier", "dense", passes=5),
     "gls-path": estimator("GeneralizedLeastSquaresRegressor", "numbers", alpha="path", folds=3),
     "cls": estimator("CalibratedLeastSquaresClassifier", "sparse", weighted=True, rounds=3),
-    "stagewise": estimator(
-        "StagewiseClassifier", "dense", inner="logistic", stages=2, inner_rounds=2, **_FOURIER
-    ),
+    "stagewise": estimator("StagewiseClassifier", "dense", inner="logistic", stages=2, inner_rounds=2, **_FOURIER),
     "bcd": estimator("SparseMulticlassClassifier", "sparse", alpha=1e-2, loss="log"),
     "stream-mcid": stream("MCIDClassifier", "dense", [7, 200], alpha=1e-3),
     "stream-mcid-batches": stream("MCIDClassifier", "sparse", [80, 200], batch_size=20, loss="hinge"),
@@ -234,9 +230,7 @@ USES: dict[str, Callable[[Book], Entry]] = {
     "source-svmlight": partial(scored_sources, run="mcid-softmax", source="sparse-2.svm"),
     "source-gzip": partial(scored_sources, run="gls-softmax", source="sparse.svm.gz"),
     "source-text": partial(scored_sources, run="mcid-words", source="documents.txt", format="text"),
-    "source-bare": partial(
-        scored_sources, run="mcid-words", source="bare.txt", format="text", labelled=False
-    ),
+    "source-bare": partial(scored_sources, run="mcid-words", source="bare.txt", format="text", labelled=False),
     "source-csv": partial(scored_sources, run="mcid-table", source="new.csv"),
     "source-parquet": partial(scored_sources, run="mcid-table", source="table.parquet"),
     "predict-zarr": partial(predicted_as, run="sgd-log", kind="zarr", top=3, proba=True),

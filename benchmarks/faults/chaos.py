@@ -109,11 +109,7 @@ def run_round(made: Round, right: str, deadline: float) -> dict[str, Any]:
         trouble += trouble_of(code, again, made.digest(), right, killed=False)
     if code == 0:
         trouble += [f"left behind: {name}" for name in made.left_behind()]
-    if (
-        OTHER_WEIGHTS in trouble
-        and made.touched_files
-        and _RECOMPUTED in (made.written("events.jsonl") or b"")
-    ):
+    if OTHER_WEIGHTS in trouble and made.touched_files and _RECOMPUTED in (made.written("events.jsonl") or b""):
         trouble.remove(OTHER_WEIGHTS)
     # what was damaged after it was written is no fault of the command that wrote it
     unread = made.touched_files and NO_WEIGHTS in trouble
@@ -130,9 +126,7 @@ def run_round(made: Round, right: str, deadline: float) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run rounds until the time is over; return what was found."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=10**9, help="at most so many")
@@ -166,9 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         "trouble": sum(bool(each["trouble"]) for each in results),
         "unread": sum(each["unread"] for each in results),
     }
-    print(
-        f"{len(results)} rounds, seed {given.seed}: {report['trouble']} with trouble, {report['unread']} unread"
-    )
+    print(f"{len(results)} rounds, seed {given.seed}: {report['trouble']} with trouble, {report['unread']} unread")
     if given.out is not None:
         given.out.write_text(json.dumps(report, indent=1))
     return report

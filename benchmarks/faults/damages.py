@@ -50,9 +50,7 @@ def _ingest(place: Path, twin: int, *, dense: bool = False, dying: int | None = 
     x, y = x[order], (y[order] + twin) % 3
     runner = "serial" if dying is None else Dying(dying)
     with contextlib.suppress(Killed):
-        distls.ingest(
-            x.toarray() if dense else x, place, y=y, partition_size=1000, executor=runner, **options
-        )
+        distls.ingest(x.toarray() if dense else x, place, y=y, partition_size=1000, executor=runner, **options)
 
 
 def _digest(*values: Any) -> str:
@@ -188,9 +186,7 @@ def damage(copy: Path, twin: Path, number: int, choose: random.Random) -> str:
     return f"{kind} {name}"
 
 
-def run_trial(
-    name: str, made: Path, seed: int, number: int, place: Path, expected: Any
-) -> tuple[str, str | None]:
+def run_trial(name: str, made: Path, seed: int, number: int, place: Path, expected: Any) -> tuple[str, str | None]:
     """Damage a copy and use it; return what was done and what is wrong with the end, None if nothing is."""
     shutil.copytree(made / "whole", place)
     done = damage(place, made / "twin", number, random.Random(f"{seed}, {name}, {number}"))
@@ -225,9 +221,7 @@ def make_subject(name: str, folder: Path) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run trials of each subject in turn until the time is over; return what was found."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--trials", type=int, default=10**9, help="of each subject, at most")

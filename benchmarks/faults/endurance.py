@@ -138,9 +138,7 @@ def own_scheduler(scratch: Path) -> Iterator[tuple[DaskExecutor, int | None]]:
     """Start `dask scheduler` and `dask worker`; yield an executor and the scheduler's process."""
     contact = scratch / "scheduler.json"
     with contextlib.ExitStack() as stack:
-        scheduler = _start(
-            stack, "scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", contact
-        )
+        scheduler = _start(stack, "scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", contact)
         address = _address(contact, scheduler)
         _start(stack, "worker", address, "--nworkers", 2, "--nthreads", 1, "--local-directory", scratch)
         executor = _connected(address)
@@ -173,8 +171,7 @@ def _connected(address: str) -> DaskExecutor:
 def _start(stack: contextlib.ExitStack, name: str, *options: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", "--no-dashboard", *map(str, options)]
     settings = {
-        f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": str(value)
-        for key, value in _SETTINGS.items()
+        f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": str(value) for key, value in _SETTINGS.items()
     }
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | settings)
     stack.callback(process.wait)
@@ -230,12 +227,8 @@ def line(found: dict[str, Any]) -> str:
     """Return a row of the table."""
     workers = [found[name]["KiB a round"] for name in found if name.startswith("worker")]
     scheduler = f"{found['scheduler']['KiB a round']:.2f}" if "scheduler" in found else "in the driver"
-    opened = {
-        name: "{} / {}".format(*found[name]["open"]) for name in ("scheduler", "driver") if name in found
-    }
-    opened["workers"] = ", ".join(
-        "{} / {}".format(*found[name]["open"]) for name in found if name.startswith("worker")
-    )
+    opened = {name: "{} / {}".format(*found[name]["open"]) for name in ("scheduler", "driver") if name in found}
+    opened["workers"] = ", ".join("{} / {}".format(*found[name]["open"]) for name in found if name.startswith("worker"))
     cells = [
         f"{found['method']}, {found['cluster']}",
         str(found["rounds"]),

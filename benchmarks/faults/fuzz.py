@@ -62,11 +62,7 @@ def _place(content: bytes, choose: random.Random) -> int:
 
 def _flip(content: bytes, choose: random.Random) -> bytes:
     at = _place(content, choose)
-    return (
-        content[:at]
-        + bytes(byte ^ 1 << choose.randrange(8) for byte in content[at : at + 1])
-        + content[at + 1 :]
-    )
+    return content[:at] + bytes(byte ^ 1 << choose.randrange(8) for byte in content[at : at + 1]) + content[at + 1 :]
 
 
 def _cut(content: bytes, choose: random.Random) -> bytes:
@@ -199,9 +195,7 @@ def _batch(seeds: Path, reader: str, seed: int, first: int, count: int) -> list[
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Run cases of each reader in turn until the time is over; return what was found."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--cases", type=int, default=10**9, help="of each reader, at most")

@@ -90,9 +90,7 @@ def _parquet(folder: Path) -> None:
     x, y = _rows()
     columns: dict[str, Any] = {f"c{j}": x[:, [j]].toarray()[:, 0] for j in range(FEATURES)}
     kinds = pa.array([f"k{i % 4}" for i in range(ROWS)]).dictionary_encode()
-    pq.write_table(
-        pa.table({"label": y, **columns, "kind": kinds}), folder / "plain.parquet", row_group_size=20
-    )
+    pq.write_table(pa.table({"label": y, **columns, "kind": kinds}), folder / "plain.parquet", row_group_size=20)
     indices = pa.array([row.indices.tolist() for row in x], pa.list_(pa.int64()))
     values = pa.array([row.data.tolist() for row in x], pa.list_(pa.float32()))
     pq.write_table(
@@ -147,9 +145,7 @@ def _read_npz(path: Path, place: Path) -> None:
 def _dataset(folder: Path) -> None:
     x, y = _rows()
     distls.ingest(x, folder / "sparse", y=y, partition_size=2000, executor="serial", columns=True)
-    distls.ingest(
-        x.toarray(), folder / "dense", y=y, partition_size=2000, executor="serial", transform="standardize"
-    )
+    distls.ingest(x.toarray(), folder / "dense", y=y, partition_size=2000, executor="serial", transform="standardize")
 
 
 def _read_dataset(path: Path, place: Path) -> None:
@@ -167,9 +163,7 @@ def _fingerprint(path: Path) -> None:
         document = json.loads((path / "zarr.json").read_text())
         stored = document["attributes"]["distls"]
         stored.pop("fingerprint", None)
-        stored["fingerprint"] = digest_of(
-            stored, dict(sorted(read_arrays(path / "partitions", path).items()))
-        )
+        stored["fingerprint"] = digest_of(stored, dict(sorted(read_arrays(path / "partitions", path).items())))
     except (DistlsError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return
     (path / "zarr.json").write_text(json.dumps(document))

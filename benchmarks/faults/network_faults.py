@@ -25,9 +25,7 @@ _SERVICE_SECONDS, _STOP_SECONDS = 0.5, 60.0
 class NetworkRound(Round):
     """One fit on the hosts."""
 
-    def __init__(
-        self, place: Path, data: Path, kernels: str | None, choose: random.Random, hosts: Hosts
-    ) -> None:
+    def __init__(self, place: Path, data: Path, kernels: str | None, choose: random.Random, hosts: Hosts) -> None:
         self._hosts = hosts
         super().__init__(place, data, kernels, choose)
         self._kinds, self._limit = NETWORK_FAULTS, None

@@ -30,9 +30,7 @@ STORE_FAULTS = ("error", "error after", "hang up", "hang up after", "cut", "lie"
 _SHARES = (0.03, 0.1, 0.3)
 _LATE, _STALLED, _STALLS = 0.5, 35.0, 0.02
 _START_SECONDS = 120.0
-_SIGNED = (
-    "AWS4-HMAC-SHA256 Credential=somebody/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-)
+_SIGNED = "AWS4-HMAC-SHA256 Credential=somebody/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 _HOP_HEADERS = {"connection", "transfer-encoding", "content-length", "server", "date"}
 
 

@@ -71,9 +71,7 @@ def random_fit(choose: random.Random) -> tuple[str, Job]:
     saved = (*FIT[:-1], choose.choice([0, 0, 9]))
     # blocks of classes that were finished before are not read again
     measured = frozenset({"n_rows"} if method == "ovr-sdca" else ())
-    return method, Job(
-        ("fit", method, "{data}/D", "run", *saved, *options, *given(**params)), (), "run", measured
-    )
+    return method, Job(("fit", method, "{data}/D", "run", *saved, *options, *given(**params)), (), "run", measured)
 
 
 def random_job(choose: random.Random) -> tuple[str, Job]:
@@ -102,9 +100,7 @@ def storm(bench: Bench, job: Job, choose: random.Random) -> tuple[str, list[str]
         step = choose.randint(1, len(acts))
         now = bench.following(job, command)
         struck, seen = bench.faulty.killed_at(step, bench.work, *now, mode=mode)
-        done.append(
-            f"{mode} {now[0]} {step}/{len(acts)} {seen[step - 1] if step <= len(seen) else 'not reached'}"
-        )
+        done.append(f"{mode} {now[0]} {step}/{len(acts)} {seen[step - 1] if step <= len(seen) else 'not reached'}")
         if "Traceback" in struck.err or struck.err.count("\n") > 2:
             wrong.append(f"says {struck.err[-500:]!r}")
     try:
@@ -136,9 +132,7 @@ def _in_a_world(place: Path, seed: int, numbers: range, until: float, seen: Coun
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Storm until the time is over; return the number of rounds with trouble."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--first", type=int, default=0, help="the number of the first round, to repeat it")

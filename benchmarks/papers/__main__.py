@@ -184,9 +184,7 @@ def measured(asked: Sequence[Figure], options: argparse.Namespace, made: Path) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the figures asked for; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = figures()
     parser.add_argument("figures", nargs="*", help=f"all, list, or some of {', '.join(known)}")
     parser.add_argument("--budget", type=float, help="seconds for all of them")

@@ -264,9 +264,7 @@ class Fit:
     status : Status
     """
 
-    def __init__(
-        self, lab: Lab, corpus: Corpus, method: str, params: Mapping[str, Any], **options: Any
-    ) -> None:
+    def __init__(self, lab: Lab, corpus: Corpus, method: str, params: Mapping[str, Any], **options: Any) -> None:
         chosen = method_named(method)
         self._executor = lab.executor(options.get("processes", corpus.processes))
         own = {} if method == "fobos" else {"tau": 0.0}
@@ -429,9 +427,7 @@ def figures(lab: Lab) -> Numbers:
                 points = _curve(lab, corpus, method, {**params, "alpha": alpha})
                 here.append({"set": name, "alpha": alpha, "solver": solver, "points": points})
             least = min(point["objective"] for curve in here for point in curve["points"])
-            print(
-                f"\n{name}, alpha {alpha:g}: F* {least:.6f}; seconds to a relative objective, and at the end"
-            )
+            print(f"\n{name}, alpha {alpha:g}: F* {least:.6f}; seconds to a relative objective, and at the end")
             for curve in here:
                 curve["least"] = least
                 curve["reached"] = {str(goal): _reached(curve, goal) for goal in GOALS}
@@ -506,9 +502,7 @@ def losses(lab: Lab) -> Numbers:
     for name in lab.sets or ("sector", "20news", "mnist"):
         splits = [lab.split(name, seed) for seed in range(lab.seeds)]
         alphas = lab.alphas or tuple(np.logspace(*STRENGTHS.get(name, (-3.0, -5.0)), 10).tolist())
-        print(
-            f"\n{name}, means over {lab.seeds} splits: accuracy % at non-zero rows % (seconds), alpha descending"
-        )
+        print(f"\n{name}, means over {lab.seeds} splits: accuracy % at non-zero rows % (seconds), alpha descending")
         here: dict[str, list[Numbers]] = {}
         for loss, params in LOSSES.items():
             here[loss] = [_mean_fit(lab, splits, {**params, "alpha": alpha}) for alpha in alphas]
@@ -566,9 +560,7 @@ def passes(lab: Lab) -> Numbers:
                     for solver, params in ALGORITHMS.items()
                 ]  # fmt: skip
                 least = min(point[2] for row in here for point in row["points"])
-                print(
-                    f"\n{name}, alpha {alpha:g}, {loss}: F* {least:.7f}; passes (CPU seconds) to an excess of"
-                )
+                print(f"\n{name}, alpha {alpha:g}, {loss}: F* {least:.7f}; passes (CPU seconds) to an excess of")
                 for row in here:
                     row["least"] = least
                     row["reached"] = {f"{goal:g}": _first(row["points"], goal, least) for goal in CLOSER}
@@ -585,9 +577,7 @@ def _excesses(lab: Lab, corpus: Corpus, params: Numbers) -> list[tuple[float, fl
     while fit.status == Status.RUNNING and fit.cpu < lab.limit and fit.rounds < lab.rounds:
         fit.round()
         w = fit.weights.astype(np.float64)
-        value = float(np.mean(loss.values(x @ w, y))) + params["alpha"] * float(
-            np.linalg.norm(w, axis=1).sum()
-        )
+        value = float(np.mean(loss.values(x @ w, y))) + params["alpha"] * float(np.linalg.norm(w, axis=1).sum())
         points.append((fit.passes, fit.cpu, value))
         if len(points) > 20 and points[-20][2] <= value * (1 + 1e-12):
             break  # at the rounding level
@@ -620,10 +610,7 @@ def in_lanes(lab: Lab) -> Numbers:
             least = min(min(row["objectives"]) for row in here)
             print(f"\n{name}, alpha {alpha:g}: F* {least:.6f}; rounds (seconds, CPU) to a relative objective")
             for row in here:
-                row |= {
-                    "least": least,
-                    "reached": {str(goal): _in_rounds(row, goal, least) for goal in GOALS},
-                }
+                row |= {"least": least, "reached": {str(goal): _in_rounds(row, goal, least) for goal in GOALS}}
                 print(_lane_line(row), flush=True)
             rows += here
     return {"rows": rows}
@@ -655,9 +642,7 @@ def _in_rounds(row: Numbers, goal: float, least: float) -> tuple[int, float, flo
 
 def _lane_line(row: Numbers) -> str:
     cells = (
-        f"{goal}: {'-':>26}"
-        if found is None
-        else f"{goal}: {found[0]:4} ({found[1]:7.2f} s, {found[2]:7.2f} s)"
+        f"{goal}: {'-':>26}" if found is None else f"{goal}: {found[0]:4} ({found[1]:7.2f} s, {found[2]:7.2f} s)"
         for goal, found in row["reached"].items()
     )
     return f"active sweeps {row['active sweeps']}, lanes {row['lanes']}  " + "  ".join(cells)
@@ -687,25 +672,13 @@ def many(lab: Lab) -> Numbers:
         f"\nlshtc2: {len(distls.open_dataset(corpus.train).meta.classes)} classes, {corpus.rows[0].shape[1]} features"
     )
     for row in rows:
-        print(
-            f"alpha {row['alpha']:8.2e}  error {row['error']:5.2f} %  rows {row['rows']:6.2f} %  {row['status']}"
-        )
+        print(f"alpha {row['alpha']:8.2e}  error {row['error']:5.2f} %  rows {row['rows']:6.2f} %  {row['status']}")
     peaks, limit = sorted(fitted.peaks.values()), plan["worker_bytes"]
-    print(
-        f"{fitted.seconds:.0f} s; plan {human(limit)} per worker, peaks {', '.join(map(human, peaks))}",
-        flush=True,
-    )
+    print(f"{fitted.seconds:.0f} s; plan {human(limit)} per worker, peaks {', '.join(map(human, peaks))}", flush=True)
     rivals = [_linear_svc(corpus, penalty) for penalty in ("l2", "l1")]
     claims: list[Numbers] = []
     _say(claims, "lshtc2, peak memory over the plan", max(peaks) / limit, 1.0)
-    return {
-        "rows": rows,
-        "seconds": fitted.seconds,
-        "peaks": peaks,
-        "plan": limit,
-        "rivals": rivals,
-        "claims": claims,
-    }
+    return {"rows": rows, "seconds": fitted.seconds, "peaks": peaks, "plan": limit, "rivals": rivals, "claims": claims}
 
 
 def _linear_svc(corpus: Corpus, penalty: str) -> Numbers:
@@ -745,14 +718,10 @@ PARTS: dict[str, Callable[[Lab], Numbers]] = {
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
     """Run the requested parts, print their tables, write numbers and plots."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--part", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
-    parser.add_argument(
-        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
-    )
+    parser.add_argument("--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md")
     parser.add_argument("--sets", default="", help="default: those of each part")
     parser.add_argument("--alphas", default="", help="default: those of each part")
     parser.add_argument("--seeds", type=int, default=3)
@@ -771,15 +740,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         sets = tuple(filter(None, options.sets.split(",")))
         alphas = tuple(map(float, filter(None, options.alphas.split(","))))
         lab = Lab(
-            options.data,
-            place,
-            sets,
-            alphas,
-            options.seeds,
-            options.rows,
-            options.limit,
-            options.rounds,
-            options.real,
+            options.data, place, sets, alphas, options.seeds, options.rows, options.limit, options.rounds, options.real
         )
         results: Numbers = {"cpus": os.cpu_count(), "seeds": lab.seeds}
         try:

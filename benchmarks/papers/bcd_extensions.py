@@ -101,9 +101,7 @@ def ranking(source: Path, place: Path, alphas: Sequence[float]) -> list[Numbers]
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
     """Measure both, print them, write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--alphas", default="1e-3,3e-4,1e-4,3e-5")
     parser.add_argument("--sets", default="20news,sector", help="of the penalties")
@@ -118,9 +116,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         results = {
             "penalties": [
-                row
-                for kind in options.sets.split(",")
-                for row in penalties(options.data, place, alphas, kind)
+                row for kind in options.sets.split(",") for row in penalties(options.data, place, alphas, kind)
             ],
             "ranking": ranking(options.data, place, alphas),
         }

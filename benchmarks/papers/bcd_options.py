@@ -45,13 +45,7 @@ def shrinking(lab: Lab) -> None:
         for alpha in lab.alphas:
             for sweeps in (0, 5):
                 for shrink in (False, True):
-                    params = {
-                        "alpha": alpha,
-                        "active_sweeps": sweeps,
-                        "shrink": shrink,
-                        "tau": 1e-3,
-                        "lanes": 1,
-                    }
+                    params = {"alpha": alpha, "active_sweeps": sweeps, "shrink": shrink, "tau": 1e-3, "lanes": 1}
                     fit = Fit(lab, corpus, "bcd", {**params, "algorithm": "sweeps"})
                     ended = fit.until(lab.limit, lab.rounds)
                     value = corpus.objective(fit.weights, alpha)
@@ -73,9 +67,7 @@ def iterations(lab: Lab) -> None:
             fit = Fit(lab, corpus, "bcd", params)
             ended = fit.until(lab.limit, lab.rounds)
             limit = "" if ended else " (limit)"
-            print(
-                f"{name} alpha {alpha:g} {loss}: {fit.rounds} rounds, {fit.cpu:.1f} CPU s{limit}", flush=True
-            )
+            print(f"{name} alpha {alpha:g} {loss}: {fit.rounds} rounds, {fit.cpu:.1f} CPU s{limit}", flush=True)
             fit.close()
 
 
@@ -136,9 +128,7 @@ PARTS = {"shrinking": shrinking, "iterations": iterations, "constants": constant
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the requested parts."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--part", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--sets", default="sector,20news")

@@ -212,10 +212,7 @@ CONTENDERS = (
         lambda eta0, n: ConstrainedUpdate(
             **{**_PLAIN, "fit_intercept": True}, mode="centre", schedule="sqrt", eta0=eta0
         ),
-        chosen_by=(
-            "sgd",
-            {**_FIT, "schedule": "sqrt", "average": "none", "center": "running", "fit_intercept": True},
-        ),
+        chosen_by=("sgd", {**_FIT, "schedule": "sqrt", "average": "none", "center": "running", "fit_intercept": True}),
     ),
     Contender("2SGD", lambda eta0, n: RlsUpdate(**{**_PLAIN, "alpha": 1e-6}, n_rows=n), powers=(0,)),
 )
@@ -337,9 +334,7 @@ def _too_long(contender: Contender, made: Simulation) -> str | None:
     few = follow(update, made.x, made.y, made.order, [rows], made.x.values.shape[1])
     each = few.seconds[-1] / rows
     whole = each * len(made.order)
-    return (
-        f"2SGD: {each * 1e3:.2f} ms per row, {whole:.0f} s for {len(made.order)}" if whole > LONGEST else None
-    )
+    return f"2SGD: {each * 1e3:.2f} ms per row, {whole:.0f} s for {len(made.order)}" if whole > LONGEST else None
 
 
 def _curves(contender: Contender, made: Simulation, stops: list[int]) -> Numbers:
@@ -353,9 +348,7 @@ def _curves(contender: Contender, made: Simulation, stops: list[int]) -> Numbers
         for power in contender.powers
     ]  # fmt: skip
     together = Points(
-        np.hstack([run.weights for run in runs]),
-        np.concatenate([run.intercepts for run in runs]),
-        np.zeros(0),
+        np.hstack([run.weights for run in runs]), np.concatenate([run.intercepts for run in runs]), np.zeros(0)
     )
     chosen = made.chosen_power(*contender.chosen_by) if contender.chosen_by else None
     return {
@@ -377,9 +370,7 @@ def _summary(runs: list[Numbers], at_n: int) -> Numbers:
         "excess": [_finite(value) for value in mean[best]],
         "spread at n": _finite(excess[:, best, at_n].std()),
         "seconds": [float(value) for value in np.mean([run["seconds"][best] for run in runs], axis=0)],
-        "at n by power": {
-            str(power): _finite(value) for power, value in zip(powers, mean[:, at_n], strict=True)
-        },
+        "at n by power": {str(power): _finite(value) for power, value in zip(powers, mean[:, at_n], strict=True)},
     }
     if len(powers) > 1:
         chosen = [run["chosen"] for run in runs]
@@ -405,9 +396,7 @@ def _checks(found: Numbers) -> list[Numbers]:
     if found["kind"] == "csgd":
         checks.append(_check("CSGD's excess over SGD's", projected["CSGD"] / sgd, 0.1))
     else:
-        checks += [
-            _check(f"{name}'s excess over SGD's", value / sgd, 0.6) for name, value in projected.items()
-        ]
+        checks += [_check(f"{name}'s excess over SGD's", value / sgd, 0.6) for name, value in projected.items()]
     if "2SGD" in found["methods"]:
         checks.append(_check("CSGD's excess over 2SGD's", projected["CSGD"] / _at(found, "2SGD", n), 2.0))
     centred = _at(found, "centred SGD", n) / min(projected.values())
@@ -441,9 +430,7 @@ def _print_simulation(found: Numbers) -> None:
     for name, row in found["methods"].items():
         values = "".join(f"{_short(_at(found, name, t)):>10}" for t in shown)
         to_n = 1e3 * row["seconds"][found["stops"].index(n)]
-        reached = "".join(
-            f"{_short(_ms_to(found, name, _at(found, goal, n))):>11}" for goal in ("SGD", "CSGD")
-        )
+        reached = "".join(f"{_short(_ms_to(found, name, _at(found, goal, n))):>11}" for goal in ("SGD", "CSGD"))
         power = "" if row["power"] is None else f"2^{row['power']}"
         own = row.get("chosen excess at n", "")
         print(
@@ -520,9 +507,7 @@ def adaline(lab: Lab) -> Numbers:
     """Measure Figure 3."""
     if lab.source is None:
         sys.exit("set DISTLS_DATA to the folder of the data sets")
-    data = least_squares.mnist(
-        least_squares.Lab(lab.source, lab.place, SerialExecutor(), lab.seeds, share=1.0)
-    )
+    data = least_squares.mnist(least_squares.Lab(lab.source, lab.place, SerialExecutor(), lab.seeds, share=1.0))
     parts = Digits.of(data.with_name("mnist-part"), data.with_name("mnist-part-val"))
     constant = _tuned(parts, lab, "constant", CONSTANTS)
     decaying = _tuned(parts, lab, "sqrt", DECAYING)
@@ -576,9 +561,7 @@ def _adaline_checks(found: Numbers) -> list[Numbers]:
 
 def _print_adaline(found: Numbers) -> None:
     print("\nMNIST: test error after 2^k rows")
-    print(
-        f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us per row"
-    )
+    print(f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us per row")
     for name, row in found["methods"].items():
         each = 1e6 * row["seconds"][-1] / found["stops"][-1]
         print(f"{name:30}" + "".join(f"{error:7.4f}" for error in row["error"]) + f"{each:10.2f}")
@@ -623,9 +606,7 @@ def _regrets(n: int, noise: float, seed: int) -> dict[str, NDArray[np.float64]]:
         "sqrt": lambda t: t**-0.5, "two-phase": lambda t: t**-0.5 if t < n / 2 else math.sqrt(n / 2) / t,
     }  # fmt: skip
     return {
-        f"{method}, {schedule}": _walked(
-            x, y, best, lambda t, s=schedule, e=eta0: e / square * steps[s](t), project
-        )
+        f"{method}, {schedule}": _walked(x, y, best, lambda t, s=schedule, e=eta0: e / square * steps[s](t), project)
         for method, eta0, project in (("SGD", 4.0, False), ("CSGD", 16.0, True))
         for schedule in steps
     }
@@ -653,9 +634,7 @@ PARTS: dict[str, Callable[[Lab], Any]] = {"simulations": simulations, "regret": 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
     """Run the requested parts, print their tables, write numbers and plots."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--part", default=",".join(PARTS))
     parser.add_argument("--seeds", type=int, default=5)

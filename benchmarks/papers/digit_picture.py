@@ -91,9 +91,7 @@ def picture(digits: Digits, found: dict[str, Any], rows: int, path: Path) -> Non
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the counts, and draw the picture if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--rows", type=int, default=2500, help="of the picture")
     parser.add_argument("--seeds", type=int, default=3)

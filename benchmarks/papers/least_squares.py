@@ -237,12 +237,7 @@ def _variant(features: str, variant: str, lab: Lab) -> tuple[str, Numbers]:
             "calibrated": ("cls", {"alpha": 1e-3, "rounds": lab.scaled(50)}),
         }[variant]
     size = int(features.split()[0])
-    block: Numbers = {
-        **FOURIER,
-        "block_size": lab.scaled(size),
-        "lanes": _two_lanes(mnist(lab)),
-        "alpha": 1e-4,
-    }
+    block: Numbers = {**FOURIER, "block_size": lab.scaled(size), "lanes": _two_lanes(mnist(lab)), "alpha": 1e-4}
     stage = {"stages": 1, "inner": "linear"}
     steps = {"inner": "logistic", "inner_rounds": lab.scaled(30), "accelerate": "nesterov"}
     # more rounds than these overfit
@@ -431,13 +426,7 @@ def figure_2(lab: Lab) -> Numbers:
             1.0 + len(lab.executor.each_worker(_process_time, None)),
         )
         rows += [
-            {
-                "system": f"distls {inner}",
-                "features": (i + 1) * size,
-                "seconds": s,
-                "cpu": s * share,
-                "error": e,
-            }
+            {"system": f"distls {inner}", "features": (i + 1) * size, "seconds": s, "cpu": s * share, "error": e}
             for i, (s, e) in enumerate(curve)
         ]
     labels, test_y = arrays_of(data)[1], arrays_of(data.with_name("mnist-test"))[1]
@@ -471,12 +460,7 @@ def table_2(lab: Lab) -> list[Numbers]:
     }
     for name, ((train, test), size, passes) in sets.items():
         meta = distls.open_dataset(train).meta
-        params = {
-            "order": "gradient",
-            "block_size": lab.scaled(size),
-            "inner": "linear",
-            "fit_intercept": False,
-        }
+        params = {"order": "gradient", "block_size": lab.scaled(size), "inner": "linear", "fit_intercept": False}
         blocks = -(-meta.n_features // params["block_size"])
         params["stages"] = passes * blocks if name != "rcv1-4" else lab.scaled(10)
         strength = _strength(lab, train, params)
@@ -530,9 +514,7 @@ def claims(lab: Lab) -> dict[str, list[Numbers]]:
     steps: list[Numbers] = []
     for passes in (5, 20):
         for start, init in (("zero", {}), ("a pass of sgd", {"init": str(run)})):
-            fitted = lab.fit(
-                "gls", data, {"link": "softmax", "alpha": 1e-5, **init}, passes=passes, eval_every=5
-            )
+            fitted = lab.fit("gls", data, {"link": "softmax", "alpha": 1e-5, **init}, passes=passes, eval_every=5)
             row = {"objective": fitted.record["objective"], "error": lab.error(fitted.model, test)}
             steps.append({"system": f"gls from {start}", "passes": passes, **row})
     for row in components + steps:
@@ -550,19 +532,11 @@ def _ordered_blocks(
     strength = _strength(lab, train, params)
     for stages in counts:
         fitted = lab.fit("stagewise", train, {**params, "stages": stages, "alpha": strength / n_rows})
-        row = {
-            "set": name,
-            **own,
-            "stages": stages,
-            "lambda": strength,
-            "seconds": round_seconds(fitted.record),
-        }
+        row = {"set": name, **own, "stages": stages, "lambda": strength, "seconds": round_seconds(fitted.record)}
         row["error"] = lab.error(fitted.model, test)
         rows.append(row)
         print(
-            "{set:16} {order:15} {stages:3} blocks {error:6.2f} % in {seconds:.1f} s, lambda {lambda:g}".format(
-                **row
-            ),
+            "{set:16} {order:15} {stages:3} blocks {error:6.2f} % in {seconds:.1f} s, lambda {lambda:g}".format(**row),
             flush=True,
         )
     return rows
@@ -620,20 +594,13 @@ def figure_3(lab: Lab) -> list[Numbers]:
                 expand = lab.scaled(4992)
                 params |= {"block_size": size + expand, "expand": expand}
             rows.append({"setting": name, "filters": filters, **_pictured(lab, train, test, params)})
-            print(
-                f"{name:28} {filters:32} " + "{accuracy:6.2f} % in {seconds:.0f} s".format(**rows[-1]),
-                flush=True,
-            )
+            print(f"{name:28} {filters:32} " + "{accuracy:6.2f} % in {seconds:.0f} s".format(**rows[-1]), flush=True)
     return rows
 
 
 def _pictured(lab: Lab, train: Path, test: Path, params: Numbers) -> Numbers:
     fitted = lab.fit("stagewise", train, params)
-    return {
-        **params,
-        "accuracy": 100 - lab.error(fitted.model, test),
-        "seconds": round_seconds(fitted.record),
-    }
+    return {**params, "accuracy": 100 - lab.error(fitted.model, test), "seconds": round_seconds(fitted.record)}
 
 
 def filter_changes(lab: Lab) -> list[Numbers]:
@@ -641,13 +608,7 @@ def filter_changes(lab: Lab) -> list[Numbers]:
     train, test = images.cifar(lab.source, lab.place, lab.real)
     rows, size = [], 8 * lab.scaled(400)
     for name, (times, change) in FILTER_CHANGES.items():
-        params = {
-            **CIFAR_PARAMS,
-            **FILTERS["k-means"][1],
-            "stages": 1,
-            **change,
-            "block_size": int(times * size),
-        }
+        params = {**CIFAR_PARAMS, **FILTERS["k-means"][1], "stages": 1, **change, "block_size": int(times * size)}
         rows.append({"change": name, **_pictured(lab, train, test, params)})
         print(f"{name:24} " + "{accuracy:6.2f} % in {seconds:.0f} s".format(**rows[-1]), flush=True)
     return rows
@@ -671,22 +632,12 @@ def jpeg(lab: Lab) -> list[Numbers]:
     """
     rows, digits = [], (mnist(lab), lab.place / "mnist-test")
     side = math.isqrt(distls.open_dataset(digits[0]).meta.n_features)
-    kinds = {
-        "mnist": (digits, f"{side}x{side}x1"),
-        "cifar": (images.cifar(lab.source, lab.place, lab.real), "32x32x3"),
-    }
+    kinds = {"mnist": (digits, f"{side}x{side}x1"), "cifar": (images.cifar(lab.source, lab.place, lab.real), "32x32x3")}
     for name, (sets, image) in kinds.items():
         again = images.compressed(*sets, image, lab.place / f"{name}-jpeg")
         for state, (train, test) in (("as it is", sets), ("JPEG of quality 75", again)):
-            params = {
-                **CIFAR_PARAMS,
-                **FILTERS["k-means"][1],
-                "image": image,
-                "block_size": 8 * lab.scaled(400),
-            }
-            rows.append(
-                {"set": name, "images": state, **_pictured(lab, train, test, {**params, "stages": 1})}
-            )
+            params = {**CIFAR_PARAMS, **FILTERS["k-means"][1], "image": image, "block_size": 8 * lab.scaled(400)}
+            rows.append({"set": name, "images": state, **_pictured(lab, train, test, {**params, "stages": 1})})
             print(f"{name:6} {state:20} " + "{accuracy:6.2f} %".format(**rows[-1]), flush=True)
     return rows
 
@@ -705,9 +656,7 @@ def stages(lab: Lab) -> Numbers:
     bare = opponents.syrk_seconds(distls.open_dataset(data).meta.n_rows, size + 10, processes=2) * count
     seconds = round_seconds(fitted.record)
     ratio = seconds / bare
-    print(
-        f"{count} stages of {size}: {error:.2f} %, {seconds:.1f} s, bare syrk {bare:.1f} s, ratio {ratio:.2f}"
-    )
+    print(f"{count} stages of {size}: {error:.2f} %, {seconds:.1f} s, bare syrk {bare:.1f} s, ratio {ratio:.2f}")
     return {
         "stages": count,
         "block": size,
@@ -840,25 +789,17 @@ PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
     """Measure the requested tables, figures and claims, print them, write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     for part, table in PARTS.items():
         parser.add_argument(f"--{part}", default="", help=f"some of {','.join(table)}")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--no-tuning", action="store_true", help="Table 1 with the median trick only")
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument(
-        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
-    )
-    parser.add_argument(
-        "--cells", default="", help="of `changes`, a pattern such as '4000 .* linear'; default all"
-    )
+    parser.add_argument("--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md")
+    parser.add_argument("--cells", default="", help="of `changes`, a pattern such as '4000 .* linear'; default all")
     parser.add_argument("--rows", type=int, help="of RCV1-4 in Table 2; default the paper's")
-    parser.add_argument(
-        "--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take"
-    )
+    parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds that a rival of Figure 2 may take")
     for name, default, what in (
         ("sizes", "512,1024,2048", "features of the others in Figure 2, times the share"),
         ("settings", ",".join(map(str, range(1, len(CIFAR) + 1))), "of Figure 3, counted from 1"),
@@ -872,9 +813,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     asked = [(part, name) for part in PARTS for name in getattr(options, part).split(",") if name]
     unknown = [f"--{part} {name}" for part, name in asked if name not in PARTS[part]]
     if unknown or not asked:
-        parser.error(
-            f"unknown: {', '.join(unknown)}" if unknown else "nothing asked for: --table 1, for example"
-        )
+        parser.error(f"unknown: {', '.join(unknown)}" if unknown else "nothing asked for: --table 1, for example")
     if options.data is None and any(name not in ("conditioning", "path") for _, name in asked):
         sys.exit("set DISTLS_DATA to the folder of the data sets")
     results: Numbers = {"cpus": os.cpu_count()}

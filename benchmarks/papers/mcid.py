@@ -98,9 +98,7 @@ class Curve:
 class Lab:
     """Datasets of a shape, made once, and the runs on them."""
 
-    def __init__(
-        self, place: Path, seeds: int, most: int, rows: int | None, real: Path | None = None
-    ) -> None:
+    def __init__(self, place: Path, seeds: int, most: int, rows: int | None, real: Path | None = None) -> None:
         self.place, self.seeds, self.most, self.rows, self.real = place, seeds, most, rows, real
 
     def data(self, kind: str, rows: int | None = None) -> Path:
@@ -120,9 +118,7 @@ class Lab:
         runs = [self._run(data, self.test(kind), algorithm, alpha, seed) for seed in range(self.seeds)]
         points = np.arange(EVERY, self.most + 1, EVERY)
         chosen = [np.searchsorted(done, points - BLOCK // 2).clip(max=len(done) - 1) for done, _, _ in runs]
-        accuracy, seconds = (
-            np.array([run[i][k] for run, k in zip(runs, chosen, strict=True)]) for i in (1, 2)
-        )
+        accuracy, seconds = (np.array([run[i][k] for run, k in zip(runs, chosen, strict=True)]) for i in (1, 2))
         return Curve(points, accuracy, seconds)
 
     def _run(
@@ -136,9 +132,7 @@ class Lab:
             params["loss"] = algorithm.loss
         passes = self.most / n_rows
         # no evaluations of the loop's own: those read all training rows for the objective
-        distls.fit(
-            algorithm.method, data, params=params, passes=passes, eval_every=0, seed=seed, callbacks=[watch]
-        )
+        distls.fit(algorithm.method, data, params=params, passes=passes, eval_every=0, seed=seed, callbacks=[watch])
         return np.array(watch.iterations), np.array(watch.accuracy), np.array(watch.seconds)
 
 
@@ -210,11 +204,7 @@ def _plateau(sizes: list[int], accuracy: list[float]) -> int:
 def _print_dependency(kind: str, name: str, sizes: list[int], found: dict[str, Any]) -> None:
     print(f"\n{kind}, {name}: accuracy % after iterations, and iterations (seconds) to an accuracy")
     goals = found["to accuracy"]
-    print(
-        f"{'n':>8}  "
-        + "  ".join(f"{t:>7}" for t in found["accuracy"])
-        + "".join(f"{g:>18g} %" for g in goals)
-    )
+    print(f"{'n':>8}  " + "  ".join(f"{t:>7}" for t in found["accuracy"]) + "".join(f"{g:>18g} %" for g in goals))
     for row, n in enumerate(sizes):
         accuracies = "  ".join(f"{values[row]:7.2f}" for values in found["accuracy"].values())
         times = "".join(f"{_reached(values[row]):>20}" for values in goals.values())
@@ -262,9 +252,7 @@ def against_batch_solvers(lab: Lab, kinds: Iterable[str], alpha: float, limit: f
         ]
         for row in found:
             rows.append({"kind": kind, "rows": half, **row})
-            print(
-                f"{row['solver']:>14}  {row['effort']:>14}  {row['accuracy']:6.2f} %  {row['seconds']:8.2f} s"
-            )
+            print(f"{row['solver']:>14}  {row['effort']:>14}  {row['accuracy']:6.2f} %  {row['seconds']:8.2f} s")
         _print_verdict(found)
     return rows
 
@@ -275,15 +263,11 @@ def _our_svm(data: Path, test: Path, alpha: float, seeds: int) -> list[dict[str,
     distls.fit("mcid", data, params=params, passes=0.25, eval_every=0)  # loads code
     for passes in (0.25, 0.5, 1, 2, 5, 10):
         started = time.process_time()
-        runs = [
-            distls.fit("mcid", data, params=params, passes=passes, eval_every=0, seed=s) for s in range(seeds)
-        ]
+        runs = [distls.fit("mcid", data, params=params, passes=passes, eval_every=0, seed=s) for s in range(seeds)]
         seconds = (time.process_time() - started) / seeds
         errors = [distls.evaluate(run.model, test).error for run in runs]
         accuracy = 100 * (1 - float(np.mean(errors)))
-        found.append(
-            {"solver": "distls", "effort": f"{passes:g} passes", "accuracy": accuracy, "seconds": seconds}
-        )
+        found.append({"solver": "distls", "effort": f"{passes:g} passes", "accuracy": accuracy, "seconds": seconds})
     return found
 
 
@@ -294,9 +278,7 @@ def _liblinear(data: Path, test: Path, alpha: float) -> list[dict[str, Any]]:
     test_x, test_y = _arrays(test)
     found = []
     for tolerance in (3.0, 1.0, 0.3, 0.1, 0.01):  # its Crammer-Singer solver knows no limit of iterations
-        model = LinearSVC(
-            multi_class="crammer_singer", C=1 / (alpha * len(y)), fit_intercept=False, tol=tolerance
-        )
+        model = LinearSVC(multi_class="crammer_singer", C=1 / (alpha * len(y)), fit_intercept=False, tol=tolerance)
         started = time.process_time()
         model.fit(x, y)
         seconds = time.process_time() - started
@@ -332,11 +314,7 @@ def _arrays(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
         part = data.read(index)
         assert isinstance(part.x, CsrRows)
         shape = len(part.x.indptr) - 1, data.meta.n_features
-        arrays = (
-            part.x.data.astype(np.float64),
-            part.x.indices.astype(np.int32),
-            part.x.indptr.astype(np.int32),
-        )
+        arrays = (part.x.data.astype(np.float64), part.x.indices.astype(np.int32), part.x.indptr.astype(np.int32))
         blocks.append(sp.csr_matrix(arrays, shape=shape))
         codes.append(part.y.copy())
     return sp.vstack(blocks, format="csr"), np.concatenate(codes)
@@ -358,9 +336,7 @@ def _print_verdict(found: list[dict[str, Any]]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the requested figures, print their tables, write numbers and plots."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figures", default="1,2,3,4")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--alpha", type=float, default=1e-5, help="of figures 1, 2 and 4")
@@ -368,15 +344,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--kinds", default="rcv1-4,rcv1-53,odp", help="of figure 3")
     parser.add_argument("--iterations", type=int, default=MOST)
     parser.add_argument("--rows", type=int, help="training rows of the whole sets; default the papers'")
-    parser.add_argument(
-        "--limit", type=float, default=120.0, help="CPU seconds of cutting planes, of figure 4"
-    )
-    parser.add_argument(
-        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
-    )
-    parser.add_argument(
-        "--directory", type=Path, help="where generated sets are kept; default a temporary folder"
-    )
+    parser.add_argument("--limit", type=float, default=120.0, help="CPU seconds of cutting planes, of figure 4")
+    parser.add_argument("--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md")
+    parser.add_argument("--directory", type=Path, help="where generated sets are kept; default a temporary folder")
     parser.add_argument("--out", type=Path, help="folder for results.json")
     options = parser.parse_args(argv)
     unknown = set(options.figures.split(",")) - {"1", "2", "3", "4"}

@@ -61,9 +61,7 @@ def _solvers() -> dict[str, Callable[[], Any]]:
     from sklearn.svm import LinearSVC
 
     return {
-        "LIBLINEAR L2 logistic": lambda: OneVsRestClassifier(
-            LogisticRegression(solver="liblinear", tol=0.01)
-        ),
+        "LIBLINEAR L2 logistic": lambda: OneVsRestClassifier(LogisticRegression(solver="liblinear", tol=0.01)),
         "LIBLINEAR L2 L2-SVC dual": lambda: LinearSVC(dual=True, tol=0.1),
         "LIBLINEAR L2 L2-SVC primal": lambda: LinearSVC(dual=False, tol=0.01),
         "LIBLINEAR L2 L1-SVC dual": lambda: LinearSVC(loss="hinge", dual=True, tol=0.1),
@@ -102,9 +100,7 @@ def _limited(fits: dict[str, tuple[Any, ...]], limit: float) -> dict[str, Number
                 found[name] = {"failed": f"over {limit:.0f} CPU s"}
             elif not process.is_alive():
                 code = process.exitcode
-                found[name] = found[name] or (
-                    dict(answers.get()) if code == 0 else {"failed": f"exit code {code}"}
-                )
+                found[name] = found[name] or (dict(answers.get()) if code == 0 else {"failed": f"exit code {code}"})
                 del running[name]
     return found
 
@@ -133,17 +129,7 @@ def _vw(x: Any, y: Any, test_x: Any, test_y: Any) -> Numbers:
             distls.ingest(sp.csr_matrix(rows), place / name, y=codes, shuffle=False)
             export_text(place / name, place / f"{name}.vw", style="vw")
         # room for a weight of each feature and class
-        common = (
-            "--oaa",
-            len(classes),
-            "--loss_function",
-            "logistic",
-            "-b",
-            22,
-            "-d",
-            place / "train.vw",
-            "-c",
-        )
+        common = ("--oaa", len(classes), "--loss_function", "logistic", "-b", 22, "-d", place / "train.vw", "-c")
         run_vw(*common)  # writes the cache
         spent = run_vw(*common, "--passes", 10, "-f", place / "model")
         error = vw_error(place / "model", place / "test.vw", place)
@@ -207,9 +193,7 @@ def syrk_seconds(n_rows: int, size: int, processes: int, repeats: int = 3) -> fl
     with context.Pool(processes) as pool:
         share = -(-n_rows // processes)
         pool.starmap(_syrk, [(64, 64)] * processes)  # starts the processes
-        return float(
-            np.median([max(pool.starmap(_syrk, [(share, size)] * processes)) for _ in range(repeats)])
-        )
+        return float(np.median([max(pool.starmap(_syrk, [(share, size)] * processes)) for _ in range(repeats)]))
 
 
 def _syrk(n_rows: int, size: int) -> float:

@@ -44,9 +44,7 @@ def made(kind: str, path: Path, *, real: Path | None, rows: int | None, **option
             READERS[kind](real, whole, options)
         return _first_rows(whole, path, rows, options)
     if real is not None:
-        print(
-            f"{kind}: without {', '.join(NEEDED.get(kind, ()))} in {real} its rows are generated", flush=True
-        )
+        print(f"{kind}: without {', '.join(NEEDED.get(kind, ()))} in {real} its rows are generated", flush=True)
     distls.generate(kind, path, rows=rows, **options)
     return path
 
@@ -100,13 +98,7 @@ def _rcv1_binary(folder: Path, path: Path, options: Options) -> None:
 
 def _directory(folder: Path, path: Path, options: Options) -> None:
     distls.ingest(
-        files(folder, "content.rdf.u8"),
-        path,
-        label_level=1,
-        drop="empty",
-        min_count=100,
-        split="test=0.2",
-        **options,
+        files(folder, "content.rdf.u8"), path, label_level=1, drop="empty", min_count=100, split="test=0.2", **options
     )
 
 

@@ -27,9 +27,7 @@ _TABLE_5 = {
 }  # fmt: skip
 
 
-def _table(
-    title: str, x: str, cells: Iterable[tuple[str, str, float | None, float | None]], log: str = ""
-) -> Panel:
+def _table(title: str, x: str, cells: Iterable[tuple[str, str, float | None, float | None]], log: str = "") -> Panel:
     """Return a table as a panel: row, column, here, the paper's."""
     cells = list(cells)
     rows = list(dict.fromkeys(row for row, *_ in cells))
@@ -63,9 +61,7 @@ def _lsr_table_1(numbers: Numbers) -> list[Panel]:
 
 def _lsr_table_2(numbers: Numbers) -> list[Panel]:
     rows = numbers["table 2"]
-    cells = [
-        (r["set"], r["system"], r["error"], _TABLE_2.get((r["set"].split(",")[0], r["system"]))) for r in rows
-    ]
+    cells = [(r["set"], r["system"], r["error"], _TABLE_2.get((r["set"].split(",")[0], r["system"]))) for r in rows]
     return [_table("documents", "test error %", cells)]
 
 
@@ -115,9 +111,7 @@ def _mcid_dependency(numbers: Numbers) -> list[Panel]:
     panels = []
     for name, own in found["algorithms"].items():
         reached = {
-            f"to {float(goal):g} %": [
-                (n, r[1]) for n, r in zip(found["sizes"], row, strict=True) if r is not None
-            ]
+            f"to {float(goal):g} %": [(n, r[1]) for n, r in zip(found["sizes"], row, strict=True) if r is not None]
             for goal, row in own["to accuracy"].items()
         }
         after = {

@@ -112,9 +112,7 @@ def _draw(drawing: Drawing, panel: Panel, names: list[str], left: float, top: fl
         if len(places) > 1 and not panel.rows:
             _line(drawing, places, number)
         else:
-            drawing.parts += [
-                f'<circle cx="{a:.0f}" cy="{b:.0f}" r="4" fill="{_colour(number)}"/>' for a, b in places
-            ]
+            drawing.parts += [f'<circle cx="{a:.0f}" cy="{b:.0f}" r="4" fill="{_colour(number)}"/>' for a, b in places]
     for name, points in paper.items():
         for a, b in points:
             _diamond(drawing, x(a), y(b), _colour(names.index(name)))

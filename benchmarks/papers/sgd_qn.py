@@ -143,9 +143,7 @@ def _say(found: list[Numbers], claim: str, measured: float, bar: float, *, least
     """Print whether a claim holds, and keep it."""
     holds = bool(measured >= bar if least else measured <= bar)  # a NaN fails
     found.append({"claim": claim, "measured": float(measured), "bar": bar, "holds": holds})
-    print(
-        f"{'PASS' if holds else 'FAIL'}: {claim}: {measured:.4g}, {'at least' if least else 'at most'} {bar:g}"
-    )
+    print(f"{'PASS' if holds else 'FAIL'}: {claim}: {measured:.4g}, {'at least' if least else 'at most'} {bar:g}")
 
 
 # -- Table 5 ---------------------------------------------------------------------------------------------
@@ -181,13 +179,7 @@ def passes(lab: Lab) -> Numbers:
             )
         took = {row["name"]: row["seconds"] for row in rows if row["set"] == shape}
         if shape == "rcv1":
-            _say(
-                claims,
-                "rcv1, naive SGD over SVMSGD2",
-                took["naive SGD"] / took["SVMSGD2"],
-                100.0,
-                least=True,
-            )
+            _say(claims, "rcv1, naive SGD over SVMSGD2", took["naive SGD"] / took["SVMSGD2"], 100.0, least=True)
             for name, plain in PLAIN.items():
                 here = 1e9 * took[name] / meta.nnz
                 _say(claims, f"rcv1, {name} over plain C++, ns a non-zero", here / plain, ALLOWED)
@@ -211,11 +203,7 @@ def _pairs(values: NDArray[Any]) -> CsrRows:
 
 
 def _updates(alpha: float, skip: int, mean_square_norm: float) -> dict[str, Update]:
-    common: Numbers = {
-        "loss": "binary_squared_hinge",
-        "alpha": alpha,
-        "fit_intercept": False,
-    }
+    common: Numbers = {"loss": "binary_squared_hinge", "alpha": alpha, "fit_intercept": False}
     t0 = 10 * mean_square_norm / alpha
     named: dict[str, Update] = {
         "naive SGD": SgdqnUpdate(**common, t0=t0, skip=1),
@@ -302,8 +290,7 @@ class Scale:
     def _primal(self, w: NDArray[Any]) -> float:
         short = np.maximum(1 - self.signs * (self.x @ w.astype(np.float32)), 0)
         return float(
-            self.alpha / 2 * np.sum(np.square(w, dtype=np.float64))
-            + np.mean(np.square(short, dtype=np.float64)) / 2
+            self.alpha / 2 * np.sum(np.square(w, dtype=np.float64)) + np.mean(np.square(short, dtype=np.float64)) / 2
         )
 
     def _error(self, w: NDArray[Any]) -> float:
@@ -370,9 +357,7 @@ def _curve_claims(
 ) -> None:
     def at(name: str, lanes: int, n_passes: int, what: str = "excess") -> float:
         points = next(
-            row["points"]
-            for row in rows
-            if (row["set"], row["name"], row.get("lanes")) == (shape, name, lanes)
+            row["points"] for row in rows if (row["set"], row["name"], row.get("lanes")) == (shape, name, lanes)
         )
         value = next(point[what] for point in points if point["passes"] == n_passes)
         return float("inf") if value is None else float(value)
@@ -404,16 +389,12 @@ def in_lanes(lab: Lab) -> Numbers:
         test = train.with_name(f"{train.name}-test")
         params = {"alpha": SHAPES["rcv1"], "fit_intercept": False, **method.params}
         what = "test mean square" if method.method == "csgd" else "test error %"
-        print(
-            f"\n{method.name}, {n_rows} rows: objective / {what} after {', '.join(map(str, PASSES))} passes"
-        )
+        print(f"\n{method.name}, {n_rows} rows: objective / {what} after {', '.join(map(str, PASSES))} passes")
         for lanes in LANES:
             points = [_lane_point(lab, method, params, train, test, lanes, n) for n in PASSES]
             rows.append({"name": method.name, "lanes": lanes, "points": points})
             shown = (
-                "diverged"
-                if point["objective"] is None
-                else f"{point['objective']:.5f} / {point['error']:.4g}"
+                "diverged" if point["objective"] is None else f"{point['objective']:.5f} / {point['error']:.4g}"
                 for point in points
             )
             print(f"{lanes:>4} lane{'s'[: lanes > 1]:1}  " + "   ".join(shown), flush=True)
@@ -430,12 +411,7 @@ def _lane_point(
     found = []
     for seed in range(lab.seeds):
         fitted = distls.fit(
-            method.method,
-            train,
-            params={**params, "lanes": lanes},
-            passes=n_passes,
-            eval_data=test,
-            seed=seed,
+            method.method, train, params={**params, "lanes": lanes}, passes=n_passes, eval_data=test, seed=seed
         )
         if fitted.model is None:
             return {"passes": n_passes, "objective": None, "error": None}
@@ -488,23 +464,15 @@ PARTS: dict[str, Callable[[Lab], Numbers]] = {
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
     """Run the requested parts, print their tables, write numbers."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", default=",".join(SHAPES), help=f"of curves, some of {','.join(SHAPES)}")
     parser.add_argument("--rows", type=int, help="training rows; default the papers', of lanes 131,072")
     parser.add_argument("--repeats", type=int, default=5, help="of a pass")
-    parser.add_argument(
-        "--one-lane", action="store_true", help="curves in one lane, as the paper's, not in 8 too"
-    )
-    parser.add_argument(
-        "--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md"
-    )
-    parser.add_argument(
-        "--directory", type=Path, help="where generated sets are kept; default a temporary folder"
-    )
+    parser.add_argument("--one-lane", action="store_true", help="curves in one lane, as the paper's, not in 8 too")
+    parser.add_argument("--real", type=Path, help="folder of the owners' files; see docs/papers/real-files.md")
+    parser.add_argument("--directory", type=Path, help="where generated sets are kept; default a temporary folder")
     parser.add_argument("--out", type=Path, help="folder for results.json")
     options = parser.parse_args(argv)
     for option, named, known in (("part", options.part, PARTS), ("sets", options.sets, SHAPES)):
@@ -516,13 +484,7 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
         place.mkdir(parents=True, exist_ok=True)
         sets = options.sets.split(",")
         lab = Lab(
-            place,
-            options.seeds,
-            options.rows,
-            options.repeats,
-            sets,
-            options.real,
-            (1, 8)[: 2 - options.one_lane],
+            place, options.seeds, options.rows, options.repeats, sets, options.real, (1, 8)[: 2 - options.one_lane]
         )
         results: Numbers = {"cpus": os.cpu_count(), "seeds": lab.seeds}
         for part in options.part.split(","):

@@ -110,17 +110,13 @@ def behind(found: dict[str, Any]) -> list[int]:
 
 def row_of(name: str, found: dict[str, Any]) -> str:
     """Return the line of a set."""
-    cells = (
-        ", ".join(f"{np.mean(each):.2g} ({np.std(each):.1g})" for each in values) for values in found.values()
-    )
+    cells = (", ".join(f"{np.mean(each):.2g} ({np.std(each):.1g})" for each in values) for values in found.values())
     return f"| {name} | {' | '.join(cells)} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write it as JSON, and return it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=3)

@@ -56,17 +56,14 @@ def _lsr_table_1(numbers: Numbers) -> list[Claim]:
 
 def _lsr_table_2(numbers: Numbers) -> list[Claim]:
     sets = {
-        name: {r["system"]: r["error"] for r in group}
-        for name, group in _groups(numbers["table 2"], "set").items()
+        name: {r["system"]: r["error"] for r in group} for name, group in _groups(numbers["table 2"], "set").items()
     }
     news, rcv1 = sets["20news, random split"], sets["rcv1-4"]
 
     def ahead(name: str, errors: dict[str, float], rival: str, room: float, what: str) -> list[Claim]:
         # Vowpal Wabbit may be missing
         return (
-            [(f"{name}: {what} {rival}", errors["distls stagewise"] <= errors[rival] + room)]
-            if rival in errors
-            else []
+            [(f"{name}: {what} {rival}", errors["distls stagewise"] <= errors[rival] + room)] if rival in errors else []
         )
 
     return [
@@ -102,10 +99,7 @@ def _lsr_spectrum(numbers: Numbers) -> list[Claim]:
     ratios = [rows[name]["ratio"] for name in ("mnist", "20news", "rcv1-4")]
     return [
         ("images are ill-conditioned, text is less so", ratios == sorted(ratios, reverse=True)),
-        (
-            "ratios within a tenth of the printed",
-            all(_near(r["ratio"], r["published"], 0.1) for r in rows.values()),
-        ),
+        ("ratios within a tenth of the printed", all(_near(r["ratio"], r["published"], 0.1) for r in rows.values())),
     ]
 
 
@@ -119,10 +113,7 @@ def _lsr_figure_2(numbers: Numbers) -> list[Claim]:
             "with the most features stages are ahead of all that ended",
             bool(at_last) and all((t or 0) > 1 for t in at_last),
         ),
-        (
-            "stages have every rival's error",
-            None not in [t for r, t in zip(rivals, best, strict=True) if "error" in r],
-        ),
+        ("stages have every rival's error", None not in [t for r, t in zip(rivals, best, strict=True) if "error" in r]),
         ("ten times sooner than all of them", bool(at_last) and all((t or 0) >= 10 for t in at_last)),
     ]
 
@@ -158,10 +149,7 @@ def _mcid_dependency(numbers: Numbers) -> list[Claim]:
 
 def _mcid_figure_3(numbers: Numbers) -> list[Claim]:
     groups = _groups(numbers["3"], "kind", "alpha")
-    ends = {
-        key: {r["algorithm"]: list(r["accuracy"].values())[-1] for r in group}
-        for key, group in groups.items()
-    }
+    ends = {key: {r["algorithm"]: list(r["accuracy"].values())[-1] for r in group} for key, group in groups.items()}
     pairs = (("SVM", "K-Pegasos"), ("LR", "K-binaryLR"))
     many = [e for (kind, _), e in ends.items() if kind == "rcv1-53"]
     return [
@@ -210,9 +198,7 @@ def _bcd_losses(numbers: Numbers) -> list[Claim]:
     accurate, cheaper, constant = [], [], []
     for rows in sets:
         best = {loss: max(r["accuracy"] for r in own) for loss, own in _groups(rows, "loss").items()}
-        cpu = {
-            loss: sorted(r["cpu"] for r in own)[len(own) // 2] for loss, own in _groups(rows, "loss").items()
-        }
+        cpu = {loss: sorted(r["cpu"] for r in own)[len(own) // 2] for loss, own in _groups(rows, "loss").items()}
         hinge, logistic = "multiclass squared hinge", "logistic, constant"
         accurate.append(best[hinge] > best[logistic] - 1.0)
         cheaper.append(cpu[logistic] >= 5 * cpu[hinge])
@@ -245,10 +231,7 @@ def _csgd_figure_4(numbers: Numbers) -> list[Claim]:
     wrong = {name: sum(counts) / len(counts) for name, counts in numbers["counts"].items()}
     return [
         ("less than half as many are wrong", wrong["C-Adaline"] < wrong["Adaline"] / 2),
-        (
-            "212 and 1248, to a tenth",
-            _near(wrong["C-Adaline"], 212, 0.1) and _near(wrong["Adaline"], 1248, 0.1),
-        ),
+        ("212 and 1248, to a tenth", _near(wrong["C-Adaline"], 212, 0.1) and _near(wrong["Adaline"], 1248, 0.1)),
     ]
 
 
@@ -277,17 +260,12 @@ def _qn_curves(key: str, rivals: Sequence[str], *sets: str) -> Callable[[Numbers
 
         def first(name: str, rival: str) -> float:
             points = [
-                r["points"][0][key]
-                for r in rows
-                if r["set"] == name and r["name"].startswith(rival.split(",")[0])
+                r["points"][0][key] for r in rows if r["set"] == name and r["name"].startswith(rival.split(",")[0])
             ]
             return min((value for value in points if value is not None), default=math.inf)
 
         return [
-            (
-                f"{name}: {rival} ahead of SVMSGD2 after a pass, by {key}",
-                first(name, rival) < first(name, "SVMSGD2"),
-            )
+            (f"{name}: {rival} ahead of SVMSGD2 after a pass, by {key}", first(name, rival) < first(name, "SVMSGD2"))
             for name in sets
             for rival in rivals
         ]

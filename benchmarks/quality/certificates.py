@@ -121,9 +121,7 @@ def judged(found: list[dict[str, Any]], lowest: float, target: float) -> dict[st
     return None
 
 
-def measured(
-    dataset: Dataset, setting: tuple[str, str, str], alpha: float, passes: float, own: bool
-) -> dict[str, Any]:
+def measured(dataset: Dataset, setting: tuple[str, str, str], alpha: float, passes: float, own: bool) -> dict[str, Any]:
     """Return what one setting gives, without a tolerance and with each."""
     lowest = optimum(str(dataset.path), setting[1], setting[2], alpha)
     plain = fitted(dataset, setting, alpha, passes, None, enough=lowest * (1.0 + min(TARGETS)), own=own)

@@ -95,9 +95,7 @@ def _features(folder: Path, rows: int, *, tiny: bool) -> list[dict[str, Any]]:
     }
     fit("bcd", folder / "train", folder / "run", params=params, passes=20, select=folder / "train-test")
     settings = report_of(folder / "run").to_json()["settings"]
-    return [
-        {"alpha": s["params"]["alpha"], "features": s["non_zero_rows"], "error": s["error"]} for s in settings
-    ]
+    return [{"alpha": s["params"]["alpha"], "features": s["non_zero_rows"], "error": s["error"]} for s in settings]
 
 
 def _print(report: dict[str, Any]) -> None:

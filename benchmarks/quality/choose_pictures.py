@@ -21,9 +21,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
 
     # no date and no random names: the same numbers give the same file
     style = {"svg.hashsalt": "distls", "font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
-    grey = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY
-    )
+    grey = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _GREY)
     with pyplot.rc_context({**style, **grey}):
         for name in ("documents", "correlated"):
             figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
@@ -39,9 +37,7 @@ def draw(report: dict[str, Any], folder: Path) -> None:
             _save(figure, folder / f"choose-{name}.svg")
         figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
         rows = [row for row in report["features"] if row["features"]]
-        axes.plot(
-            [row["features"] for row in rows], [100 * row["error"] for row in rows], "o-", color="#3b82d6"
-        )
+        axes.plot([row["features"] for row in rows], [100 * row["error"] for row in rows], "o-", color="#3b82d6")
         axes.set(xlabel="features used, of 47,236", ylabel="error, %", xscale="log")
         _save(figure, folder / "choose-features.svg")
 

@@ -57,10 +57,7 @@ def pecos(train: Any, labels: Any, test: Any) -> Any:
 def main() -> None:
     """Train and test both."""
     (train, labels), (test, truth) = (
-        (
-            sp.csr_matrix((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"])),
-            file["labels"],
-        )
+        (sp.csr_matrix((file["data"], file["indices"], file["indptr"]), shape=tuple(file["shape"])), file["labels"])
         for file in map(np.load, sys.argv[1:3])
     )
     for rival in (napkinxc, pecos):

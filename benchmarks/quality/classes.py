@@ -162,9 +162,7 @@ def small(place: Path, source: Path) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run what was asked for; print it and return it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="full,blocks,small")
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--directory", type=Path)

@@ -137,11 +137,7 @@ def ours(split: Split, folder: Path) -> dict[str, Any]:
     size = train_x.nbytes if isinstance(train_x, np.ndarray) else 8 * train_x.nnz
     began, before = time.perf_counter(), time.process_time()
     distls.ingest(
-        train_x,
-        folder / "train",
-        y=train_y,
-        transform="auto",
-        partition_size=max(64 * 1024, size // PARTITIONS),
+        train_x, folder / "train", y=train_y, transform="auto", partition_size=max(64 * 1024, size // PARTITIONS)
     )
     distls.ingest(test_x, folder / "test", y=test_y, like=folder / "train")
     result = distls.fit("auto", folder / "train", folder / "run")
@@ -167,9 +163,7 @@ def tuned(name: str, split: Split, limit: float) -> dict[str, Any]:
     if not steps and _are_counts(train_x):
         steps = [TfidfTransformer(sublinear_tf=True)]
     few = np.unique(train_y, return_counts=True)[1].min() < 2
-    part = train_test_split(
-        train_x, train_y, test_size=0.2, random_state=0, stratify=None if few else train_y
-    )
+    part = train_test_split(train_x, train_y, test_size=0.2, random_state=0, stratify=None if few else train_y)
     began, best = time.perf_counter(), (np.inf, STRENGTHS[0])
     for strength in STRENGTHS:
         model = make_pipeline(*steps, RIVALS[name](strength)).fit(part[0], part[2])
@@ -217,20 +211,14 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     results = {}
     rivals = options.rivals.split(",") if options.rivals else []
     print(
-        f"{'set':14}{'rows':>7} {'chosen':24}"
-        + "".join(f"{who:>26}" for who in ("distls", *rivals))
-        + f"{'behind':>8}"
+        f"{'set':14}{'rows':>7} {'chosen':24}" + "".join(f"{who:>26}" for who in ("distls", *rivals)) + f"{'behind':>8}"
     )
     for name in options.sets.split(","):
         row = results[name] = run_set(name, options)
-        cells = "".join(
-            f"{row[who]['error']:15.2f} % {row[who]['seconds']:7.1f} s" for who in ("distls", *rivals)
-        )
+        cells = "".join(f"{row[who]['error']:15.2f} % {row[who]['seconds']:7.1f} s" for who in ("distls", *rivals))
         behind = "" if row["behind"] is None else f"{row['behind']:+8.2f}"
         print(f"{name:14}{row['rows']:7} {row['distls']['chosen']:24}{cells}{behind}", flush=True)
-        print(
-            " " * 22 + "{cpu_seconds:.1f} CPU seconds, {fits} fits, {passes:g} passes".format(**row["distls"])
-        )
+        print(" " * 22 + "{cpu_seconds:.1f} CPU seconds, {fits} fits, {passes:g} passes".format(**row["distls"]))
     if options.out:
         options.out.write_text(json.dumps(results, indent=1))
     return results

@@ -38,9 +38,7 @@ def _drawn(x: Any, y: np.ndarray, seed: int, rows: int | None) -> Split:
 def _loader(name: str, folder: Path | None) -> Callable[[int], Split]:
     if name == "made":
         shape = {"n_informative": 8, "n_classes": 3}
-        return lambda seed: _drawn(
-            *datasets.make_classification(10_000, 20, **shape, random_state=seed), seed, None
-        )
+        return lambda seed: _drawn(*datasets.make_classification(10_000, 20, **shape, random_state=seed), seed, None)
     if name not in _ROWS:
         x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     elif folder is None:

@@ -99,9 +99,7 @@ def pipeline() -> Any:
 
 def _with_dates(frame: pd.DataFrame) -> pd.DataFrame:
     days = pd.to_datetime(frame["signup"])
-    return frame.assign(
-        days=(days - pd.Timestamp("2019-01-01")).dt.days, month=days.dt.month, weekday=days.dt.weekday
-    )
+    return frame.assign(days=(days - pd.Timestamp("2019-01-01")).dt.days, month=days.dt.month, weekday=days.dt.weekday)
 
 
 def _timed(*arguments: str | Path) -> tuple[float, float]:

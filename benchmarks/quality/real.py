@@ -71,9 +71,7 @@ class RealSet:
 
 
 SETS = {
-    "20news": RealSet(
-        "20news/20news-counts.train.svm.gz", "20news/20news-counts.test.svm.gz", TEXT, 13.1, held=0.4
-    ),
+    "20news": RealSet("20news/20news-counts.train.svm.gz", "20news/20news-counts.test.svm.gz", TEXT, 13.1, held=0.4),
     "sector": RealSet("sector/sector.scale.bz2", "sector/sector.t.scale.bz2", "", 5.8),
     "r52": RealSet("reuters-r52/r52-counts.train.svm.gz", "reuters-r52/r52-counts.test.svm.gz", TEXT, 4.7),
     "lshtc2": RealSet("lshtc1-small/task2-rdf.train.svm.gz", "lshtc1-small/task2-rdf.val.svm.gz", TEXT, 55.9),
@@ -116,9 +114,7 @@ def ours(
     grid = {**choices, "lanes": lanes, "fit_intercept": intercept}
     limits = {"passes": passes, "eval_every": 0} if rtol is None else {"rtol": rtol}
     started = time.perf_counter()
-    chosen = distls.fit(
-        method, place / select.split("-")[0], params=grid, select=place / select, **limits
-    ).selected
+    chosen = distls.fit(method, place / select.split("-")[0], params=grid, select=place / select, **limits).selected
     selecting = time.perf_counter() - started
     assert chosen is not None
     result = distls.fit(method, place / "all", params=chosen, **limits)
@@ -141,9 +137,7 @@ def arrays_of(path: Path) -> tuple[Any, np.ndarray]:
     if isinstance(parts[0].x, DenseRows):
         return np.concatenate([p.x.values for p in parts]), labels
     width = data.meta.n_features
-    blocks = [
-        sp.csr_matrix((p.x.data, p.x.indices.astype(np.int32), p.x.indptr), (len(p.y), width)) for p in parts
-    ]
+    blocks = [sp.csr_matrix((p.x.data, p.x.indices.astype(np.int32), p.x.indptr), (len(p.y), width)) for p in parts]
     return sp.vstack(blocks).tocsr(), labels
 
 
@@ -153,9 +147,7 @@ def rivals(place: Path) -> dict[str, dict[str, float]]:
 
     x, y = arrays_of(place / "all")
     test_x, test_y = arrays_of(place / "test")
-    table: dict[str, Callable[[float], Any]] = {
-        "LinearSVC": lambda c: LinearSVC(C=c, dual=True, max_iter=300)
-    }
+    table: dict[str, Callable[[float], Any]] = {"LinearSVC": lambda c: LinearSVC(C=c, dual=True, max_iter=300)}
     results = {}
     for name, make in table.items():
         best = {"error": 100.0}

@@ -122,9 +122,7 @@ def _dask_ml(task: Task) -> Cost:
     blocks = [x[i : i + rows] for i in range(0, len(y), rows)]
     lazy = da.concatenate([da.from_array(block, chunks=block.shape, asarray=False) for block in blocks])
     labels = da.from_array(y, chunks=rows)
-    model = Incremental(
-        SGDClassifier(alpha=task.strength, average=True, random_state=0), shuffle_blocks=False
-    )
+    model = Incremental(SGDClassifier(alpha=task.strength, average=True, random_state=0), shuffle_blocks=False)
     started = time.perf_counter()
     for _ in range(task.passes):
         model.partial_fit(lazy, labels, classes=np.unique(y))
@@ -186,14 +184,7 @@ def _vw(*options: str) -> Callable[[Task], Cost]:
         command = [sys.executable, "-m", "vowpalwabbit", "--quiet", "-b", str(bits), *options]
         train = [*command, "--oaa", str(task.n_classes), "-d", _as_vw(task.train), "-f", str(place / "model")]
         if task.passes > 1:
-            train += [
-                "--passes",
-                str(task.passes),
-                "--holdout_off",
-                "-k",
-                "--cache_file",
-                str(place / "cache"),
-            ]
+            train += ["--passes", str(task.passes), "--holdout_off", "-k", "--cache_file", str(place / "cache")]
         started = time.perf_counter()
         subprocess.run(train, check=True, capture_output=True)
         seconds = time.perf_counter() - started
@@ -226,9 +217,7 @@ def _distls(method: str, loss: str | None) -> Callable[[Task], Cost]:
         size = min(16 * 2**20, max(2**16, os.path.getsize(task.train) // 16))
         executor, memory = open_executor(ClusterOptions(workers=WORKERS, memory_limit=2**31))
         try:
-            distls.ingest(
-                task.train, data, n_features=task.n_features, partition_size=size, executor=executor
-            )
+            distls.ingest(task.train, data, n_features=task.n_features, partition_size=size, executor=executor)
             load = time.perf_counter() - started
             started = time.perf_counter()
             strength = {} if method == "sgd" else {"alpha": task.strength}

@@ -122,8 +122,7 @@ def _print_row(name: str, row: dict[str, Any]) -> None:
         print(f"{head} {row['failed']}", flush=True)
         return
     print(
-        f"{head} {row['error']:8.2f} {row['load']:8.2f} {row['train']:8.2f} {row['cpu']:8.2f} "
-        f"{row['peak'] / MIB:8.0f}",
+        f"{head} {row['error']:8.2f} {row['load']:8.2f} {row['train']:8.2f} {row['cpu']:8.2f} {row['peak'] / MIB:8.0f}",
         flush=True,
     )
 
@@ -135,16 +134,12 @@ def _installed(rival: str) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure the requested sets and systems, print the table, write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--sets", help="default all; the real ones where DISTLS_DATA is set")
     parser.add_argument("--rivals", default=",".join(RIVALS))
     parser.add_argument("--rows", type=int, help="training rows of generated sets; default the papers'")
-    parser.add_argument(
-        "--passes", type=int, help="of iterative systems; default 5 on generated sets, else 10"
-    )
+    parser.add_argument("--passes", type=int, help="of iterative systems; default 5 on generated sets, else 10")
     parser.add_argument("--limit", type=float, default=300, help="seconds of one run")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)

@@ -33,9 +33,7 @@ def make(path: Path, compress: str) -> None:
     rng = np.random.default_rng(0)
     columns = np.sort((rng.pareto(1.0, (_ROWS, _VALUES)) * 20 % _WIDTH).astype(np.int32), axis=1)
     values = np.log1p(rng.integers(1, 9, columns.size)).astype(np.float32)
-    x = sp.csr_matrix(
-        (values, columns.ravel(), np.arange(0, columns.size + 1, _VALUES)), shape=(_ROWS, _WIDTH)
-    )
+    x = sp.csr_matrix((values, columns.ravel(), np.arange(0, columns.size + 1, _VALUES)), shape=(_ROWS, _WIDTH))
     ingest(x, path, y=rng.integers(0, 4, _ROWS), compress=compress, shuffle=False, executor="serial")
 
 
@@ -71,9 +69,7 @@ def smallest(read: Callable[[], None]) -> tuple[float, float]:
 
 def main() -> None:
     """Print a line for each reader."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--make", action="store_true")
     parser.add_argument("--compress", default="zstd")

@@ -29,9 +29,7 @@ import distls
 from benchmarks.speed.small import timed
 
 _ALPHA = 1e-3
-Objective = Callable[
-    [NDArray[Any], NDArray[Any], NDArray[Any]], float
-]  # of scores, targets and weights (k, d)
+Objective = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], float]  # of scores, targets and weights (k, d)
 
 
 class Pair(NamedTuple):
@@ -126,13 +124,9 @@ PAIRS = (
 
 def _rows(kind: str, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
     if kind in ("classes", "two"):
-        x, y = make_classification(
-            n, 20, n_informative=8, n_classes=3 if kind == "classes" else 2, random_state=0
-        )
+        x, y = make_classification(n, 20, n_informative=8, n_classes=3 if kind == "classes" else 2, random_state=0)
         return x, y
-    x, y = make_regression(
-        n, 20, n_informative=8, n_targets=3 if kind == "several" else 1, noise=10.0, random_state=0
-    )
+    x, y = make_regression(n, 20, n_informative=8, n_targets=3 if kind == "several" else 1, noise=10.0, random_state=0)
     return x, y
 
 

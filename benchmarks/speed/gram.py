@@ -122,9 +122,7 @@ def fourier_table(options: argparse.Namespace) -> list[dict[str, Any]]:
                 row = {**found[0], **{key: float(np.mean([own[key] for own in found])) for key in _RATES}}
                 row["ratio"] = row["fused_gflops"] / row["syrk_gflops"]
                 results.append(row)
-                print(
-                    f"{name:24} {m:5} {row['syrk_gflops']:7.1f} {row['fused_gflops']:7.1f} {row['ratio']:6.3f}"
-                )
+                print(f"{name:24} {m:5} {row['syrk_gflops']:7.1f} {row['fused_gflops']:7.1f} {row['ratio']:6.3f}")
     return results
 
 
@@ -144,9 +142,7 @@ def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
             gram = np.zeros(packed_size(m))
             pairs, dense = _sparse_pair(x, gram, options.repeats)
             cost = (pairs / count_pairs(x.indptr)) / (dense / (n * m * m))
-            results.append(
-                {"m": m, "per_row": per_row, "pairs_s": pairs, "dense_s": dense, "break_even": cost}
-            )
+            results.append({"m": m, "per_row": per_row, "pairs_s": pairs, "dense_s": dense, "break_even": cost})
             print(f"{m:5} {per_row:17} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
     return results
 

@@ -47,9 +47,7 @@ def _mixed(rng: np.random.Generator, n_rows: int, dates: str) -> str:
         numbers[2][row] = ""
     words = [_COLOURS[rng.integers(0, 5, n_rows)].tolist() for _ in range(2)]
     unit = {"days": "D", "seconds": "s"}.get(dates, "")
-    span = (
-        400 if unit == "D" else 4 * 365 * 86_400
-    )  # some versions take days for categories, of which they have a most
+    span = 400 if unit == "D" else 4 * 365 * 86_400  # some versions take days for categories, of which they have a most
     first = np.datetime64("2020-01-01", unit or "D")
     times = [np.datetime_as_string(first + rng.integers(0, span, n_rows)).tolist()] if unit else []
     return _table([*numbers, *words, *times, list(map(str, rng.integers(0, 2, n_rows)))])
@@ -120,8 +118,7 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> list[dict[s
     for tree in trees:
         _seconds(tree, [str(small), str(output), *more], output)
     turns = [
-        [_seconds(tree, [str(source), str(output), *more], output) for tree in trees]
-        for _ in range(options.rounds)
+        [_seconds(tree, [str(source), str(output), *more], output) for tree in trees] for _ in range(options.rounds)
     ]
     rows = []
     for tree, own in zip(trees, zip(*turns, strict=True), strict=True):

@@ -82,9 +82,7 @@ def image_block(n: int, k: int, d: int = 784) -> Block:
     y = rng.integers(0, k, n)
     ink = rng.random((n, d // 8)) + 0.4 * rng.random((k, d // 8))[y] > 0.96
     values = np.repeat(ink, 8, axis=1) * rng.random((n, d))
-    return Block(
-        DenseRows(values.astype(np.float32)), y.astype(np.int32), _order(n, rng), d, int((values != 0).sum())
-    )
+    return Block(DenseRows(values.astype(np.float32)), y.astype(np.int32), _order(n, rng), d, int((values != 0).sum()))
 
 
 def _order(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -182,9 +180,7 @@ def cases(tiny: bool) -> list[Case]:
         out += [Case(kernel, "csr", k, "float32", "softmax") for kernel in ("scores", "evaluate", "gradient")]
     for k in (2, *ks[:3]):
         losses = OVR_DUALS if k == 2 else (*OVR_DUALS, "softmax", "crammer_singer")
-        out += [
-            Case(kernel, "csr", k, "float32", loss) for loss in losses for kernel in ("sdca", "sdca late")
-        ]
+        out += [Case(kernel, "csr", k, "float32", loss) for loss in losses for kernel in ("sdca", "sdca late")]
     return out
 
 
@@ -225,9 +221,7 @@ def block_of(case: Case, tiny: bool, data: str | None = None) -> Block:
         return stored_block(data)
     if case.layout == "dense":
         return image_block(300 if tiny else 20_000, case.k)
-    return text_block(
-        300 if tiny else {2: 150_000, 4: 150_000, 10: 120_000, 53: 60_000}.get(case.k, 6_000), case.k
-    )
+    return text_block(300 if tiny else {2: 150_000, 4: 150_000, 10: 120_000, 53: 60_000}.get(case.k, 6_000), case.k)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -245,9 +239,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     print(f"{'kernel':10} {'layout':6} {'k':>5} {'dtype':8} {'loss':15} {'M nnz/s':>8} {'compile s':>10}")
     blocks: dict[tuple[str, int], Block] = {}
     chosen = [
-        case
-        for case in cases(options.tiny)
-        if case.kernel.startswith(options.kernels) and options.k in (None, case.k)
+        case for case in cases(options.tiny) if case.kernel.startswith(options.kernels) and options.k in (None, case.k)
     ]
     for case in chosen:
         key = (case.layout, case.k)

@@ -32,9 +32,7 @@ def averaged(data: Path, method: str, lanes: int) -> Iterator[dict[str, Any]]:
     test = data.with_name(f"{data.name}-test")
     for passes in PASSES:
         params = {"alpha": ALPHA, "loss": "softmax", "lanes": lanes}
-        record = distls.fit(
-            method, data, params=params, passes=passes, eval_data=test, executor="serial"
-        ).record
+        record = distls.fit(method, data, params=params, passes=passes, eval_data=test, executor="serial").record
         yield {
             "method": method,
             "lanes": lanes,

@@ -168,9 +168,7 @@ def _sum_of_slice(addresses: Sequence[tuple[str, int]], shared: Array, rank: int
         waiting += [pool.submit(send, (rank + n) % count) for n in range(1, count)]
         for each in waiting:
             each.result()
-    return SerialExecutor().reduce(
-        lambda held, item: held[item].copy(), range(count), merge=add, shared=parts
-    )
+    return SerialExecutor().reduce(lambda held, item: held[item].copy(), range(count), merge=add, shared=parts)
 
 
 def by_sockets(executor: DaskExecutor, shared: Array, _way: str) -> Array:
@@ -261,16 +259,7 @@ def train(method: str, data: str, workers: int, rounds: int, out: Path) -> None:
     history, said = History(), plan(method, data, **given, cluster=f"{workers}x1", rate=1e8)
     assert isinstance(said, ClusterPlan)
     passes = rounds / said.plan.rounds_per_pass
-    fit(
-        method,
-        data,
-        **given,
-        passes=passes,
-        eval_every=10**6,
-        executor=executor,
-        memory=memory,
-        callbacks=[history],
-    )
+    fit(method, data, **given, passes=passes, eval_every=10**6, executor=executor, memory=memory, callbacks=[history])
     seconds = [record["seconds"] for record in history.records]
     made = {
         "rounds": len(seconds),
@@ -290,10 +279,7 @@ def compare_fit(hosts: Hosts, method: str, data: Path) -> dict[str, Any]:
     moved = {host: (after[host] - before[host]) / (more * MIB) for host in after}
     said, model = (
         last["plan"],
-        {
-            name: (np.array(value) - first["model"][name]) / (more * MIB)
-            for name, value in last["model"].items()
-        },
+        {name: (np.array(value) - first["model"][name]) / (more * MIB) for name, value in last["model"].items()},
     )
     # Which worker has which place is the scheduler's to say: links are compared in the order of their bytes.
     got, expected = sorted(float(moved[host][1]) for host in hosts.workers), np.sort(model["workers in"])
@@ -303,11 +289,7 @@ def compare_fit(hosts: Hosts, method: str, data: Path) -> dict[str, Any]:
         "seconds": [last["seconds"], said["seconds"]],
         "driver out": [float(moved[driver][0]), float(model["driver out"]), said["sent"] / MIB],
         "driver in": [float(moved[driver][1]), float(model["driver in"]), said["returned"] / MIB],
-        "workers in": [
-            sum(got),
-            float(expected.sum()),
-            (said["fetched"] + said["merged"] + said["sent"]) / MIB,
-        ],
+        "workers in": [sum(got), float(expected.sum()), (said["fetched"] + said["merged"] + said["sent"]) / MIB],
         "busiest worker in": [got[-1], float(expected[-1])],
         # of any link, as a part of the busiest
         "furthest": float(np.abs(np.array(got) - expected).max() / max(expected[-1], 1e-9)),
@@ -330,16 +312,11 @@ def _fits(hosts: Hosts, options: argparse.Namespace, folder: Path) -> list[dict[
 
 def _counted(hosts: Hosts) -> dict[str, tuple[int, int]]:
     """Return the bytes that each host has sent and received."""
-    asked = subprocess.run(
-        ["ip", "-n", hosts.hub, "-s", "-j", "link"], check=True, capture_output=True, text=True
-    )
+    asked = subprocess.run(["ip", "-n", hosts.hub, "-s", "-j", "link"], check=True, capture_output=True, text=True)
     links = {link["ifname"]: link["stats64"] for link in json.loads(asked.stdout)}
     every = [*hosts.workers, *hosts.others]
     # what the bridge's port receives the host has sent
-    return {
-        host: (links[f"port{n}"]["rx"]["bytes"], links[f"port{n}"]["tx"]["bytes"])
-        for n, host in enumerate(every)
-    }
+    return {host: (links[f"port{n}"]["rx"]["bytes"], links[f"port{n}"]["tx"]["bytes"]) for n, host in enumerate(every)}
 
 
 def _run(hosts: Hosts, *options: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -359,13 +336,7 @@ def measure(hosts: Hosts, way: str, megabytes: int, rounds: int) -> dict[str, An
     made, moved = _run(hosts, "--drive", "--ways", way, "--megabytes", megabytes, "--rounds", rounds)
     models = {host: (found / (rounds * megabytes * MIB)).round(2).tolist() for host, found in moved.items()}
     busiest = max(max(models[host]) for host in hosts.workers)
-    return {
-        "way": way,
-        "megabytes": megabytes,
-        "driver": models[hosts.others[0]],
-        "busiest worker": busiest,
-        **made,
-    }
+    return {"way": way, "megabytes": megabytes, "driver": models[hosts.others[0]], "busiest worker": busiest, **made}
 
 
 def _numbers(text: str) -> list[int]:

@@ -54,11 +54,7 @@ from distls.synthetic.generation import generate
 TARGETS = (1e-3, 1e-6)
 ALPHAS = (1e-4, 1e-5, 1e-6)
 ROWS = 665_265
-SETS = {
-    "rcv1-4": "",
-    "kddcup99": "kddcup99",
-    "covtype": "covtype20k",
-}  # of two classes: folder of DISTLS_DATA
+SETS = {"rcv1-4": "", "kddcup99": "kddcup99", "covtype": "covtype20k"}  # of two classes: folder of DISTLS_DATA
 LOSSES = ("log", "squared_hinge", "hinge")
 TOLERANCES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
 LANES = (1, 2, 4, 8, 32, 128)
@@ -109,9 +105,7 @@ def objective_of(x: Any, y: np.ndarray, w: np.ndarray, alpha: float, loss: str) 
         if loss in LOSSES:
             margins = np.where(own == 1, z, -z)
             slack = np.maximum(0.0, 1.0 - margins)
-            values = {"log": np.logaddexp(0.0, -margins), "hinge": slack, "squared_hinge": np.square(slack)}[
-                loss
-            ]
+            values = {"log": np.logaddexp(0.0, -margins), "hinge": slack, "squared_hinge": np.square(slack)}[loss]
         else:
             rows = np.arange(len(own))
             mine = z[rows, own].copy()
@@ -147,9 +141,7 @@ def snap_fits(x: Any, y: np.ndarray, alpha: float, loss: str) -> Fits:
     kind = snapml.LogisticRegression if loss == "log" else snapml.SupportVectorMachine
     own = {"dual": True} if loss == "log" else {"loss": "hinge"}
     for epochs in (1, 2, 3, 5, 8, 12, 20, 40, 80, 160):
-        model = kind(
-            regularizer=alpha * len(y), fit_intercept=False, n_jobs=2, max_iter=epochs, tol=0.0, **own
-        )
+        model = kind(regularizer=alpha * len(y), fit_intercept=False, n_jobs=2, max_iter=epochs, tol=0.0, **own)
         signs = np.where(y == 1, 1.0, -1.0)
         seconds, fitted = timed(lambda model=model, signs=signs: model.fit(x, signs))
         yield f"Snap ML, {epochs} epochs", seconds, np.asarray(fitted.coef_, np.float64).reshape(-1)
@@ -183,18 +175,7 @@ def whole_fit(method: str, path: Path, params: dict[str, Any], rtol: float) -> d
     """Return the wall seconds of a whole command, the passes, objective and gap of its fit."""
     run = path.with_name(f"{path.name}-run")
     shutil.rmtree(run, ignore_errors=True)
-    command = [
-        sys.executable,
-        "-m",
-        "distls",
-        "fit",
-        method,
-        str(path),
-        str(run),
-        "--rtol",
-        str(rtol),
-        "--quiet",
-    ]
+    command = [sys.executable, "-m", "distls", "fit", method, str(path), str(run), "--rtol", str(rtol), "--quiet"]
     for name, value in {**params, "fit_intercept": "false"}.items():
         command += ["-p", f"{name}={value}"]
     # a fit that ends without the proof has exit code 0 and says so
@@ -213,9 +194,7 @@ def _shortened(run: Path) -> int:
     """Return how many reads of a run of `newton` were followed by a shorter step to read again."""
     rounds = map(json.loads, (run / "events.jsonl").read_text().splitlines())
     told = [each["details"] for each in rounds if (each.get("details") or {}).get("steps")]
-    return sum(
-        each["stage"] == "search" or (each["stage"] == "gradient" and each["share"] < 1.0) for each in told
-    )
+    return sum(each["stage"] == "search" or (each["stage"] == "gradient" and each["share"] < 1.0) for each in told)
 
 
 def compare(
@@ -300,9 +279,7 @@ def several_classes(name: str, folder: Path, rows: int) -> Path:
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--sets", default=",".join(SETS))
@@ -310,9 +287,7 @@ def main() -> None:
     parser.add_argument("--alphas", default=":".join(map(str, ALPHAS)))
     parser.add_argument("--losses", default="crammer_singer,softmax", help="of `multi` and `many`")
     parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS")
-    parser.add_argument(
-        "--skip", default="", help="programs to leave out: sdca,newton,LIBLINEAR -s 7,lbfgs..."
-    )
+    parser.add_argument("--skip", default="", help="programs to leave out: sdca,newton,LIBLINEAR -s 7,lbfgs...")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no comparison is begun after these")
     parser.add_argument("--out")
     given = parser.parse_args()

@@ -45,9 +45,7 @@ def seconds_of(command: list[str]) -> float:
 
 def main() -> None:
     """Run both programs in turns."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--alpha", type=float, default=1e-6)

@@ -85,9 +85,7 @@ def own(
         strengths = {"alpha": "path", "alphas": ":".join(map(repr, alphas.tolist())), "folds": folds}
     params = {"loss": loss, "penalty": "l1", "fit_intercept": False, "active_mib": given.active_mib}
     memory = None if given.memory is None else MemoryBudget(parse_bytes(given.memory))
-    found = distls.fit(
-        "bcd", path, params={**params, **strengths}, rtol=given.rtol, executor="serial", memory=memory
-    )
+    found = distls.fit("bcd", path, params={**params, **strengths}, rtol=given.rtol, executor="serial", memory=memory)
     bound = found.record["objective"] - found.record["certificate"]["value"]
     return found.model.coef_.reshape(-1), bound
 
@@ -165,9 +163,7 @@ def _own_mib() -> float:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Run the comparison, print a line for each program, and return the report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=("dense", "spikes"), default="dense")
     parser.add_argument("--loss", choices=("squared", "softmax"), default="squared")
     for name, number in (("rows", 3000), ("columns", 30000), ("strengths", 50)):
@@ -201,9 +197,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 if program in asked or (program == "alone" and "path" not in asked):
                     (w, bound), spent = clocked(partial(own, path, given.loss, some, given))
                     excess = objective(x, y, w, alphas[-1], given.loss) / bound - 1.0
-                    report.add(
-                        data=given.data, loss=given.loss, system=f"distls {program}", **spent, excess=excess
-                    )
+                    report.add(data=given.data, loss=given.loss, system=f"distls {program}", **spent, excess=excess)
             if "folds" in asked:
                 ran = partial(own, path, given.loss, alphas, given, given.folds)
                 report.add(data=given.data, loss=given.loss, system="distls folds", **clocked(ran)[1])

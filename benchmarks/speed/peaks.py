@@ -87,9 +87,7 @@ def _planned(method: str, data: Path, workers: int, threads: int) -> Plan:
     params = METHODS[method][1]
 
     def made(limit: int) -> Plan:
-        cluster = ClusterOptions(
-            executor="dask", workers=workers, threads_per_worker=threads, memory_limit=limit
-        )
+        cluster = ClusterOptions(executor="dask", workers=workers, threads_per_worker=threads, memory_limit=limit)
         return plan_fit(method, data, params, cluster=cluster, probe=False)
 
     generous = made(2**40)
@@ -138,9 +136,7 @@ def _line(row: dict[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--threads", default="1,3", help="of each worker")
     parser.add_argument("--megabytes", type=float, default=200.0, help="of each data set, decoded")
@@ -153,9 +149,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     if unknown := set(asked) - set(METHODS):
         parser.error(f"--methods {','.join(sorted(unknown))}: there are {', '.join(METHODS)}")
     results = []
-    print(
-        "| method | threads | plan, MiB | peak, MiB | peak / plan | without reserve | parts of the plan, MiB |"
-    )
+    print("| method | threads | plan, MiB | peak, MiB | peak / plan | without reserve | parts of the plan, MiB |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="distls-peaks-") as folder:
         for method in asked:

@@ -165,8 +165,7 @@ def our_rounds(
     if bool(read) == cached:
         raise RuntimeError(f"{read} bytes were read from {'caches' if cached else 'the store'}")
     seconds = [
-        round_seconds(b) - round_seconds(a)
-        for a, b in zip(history.records[1:], history.records[2:], strict=False)
+        round_seconds(b) - round_seconds(a) for a, b in zip(history.records[1:], history.records[2:], strict=False)
     ]
     # all that the slowest worker was not busy with: scattering, scheduling, gathering, the driver's own averaging
     busy = [max(r["worker_seconds"].values()) for r in history.records[2:]]
@@ -219,9 +218,7 @@ def compare_passes(
                     "distls passes": PASSES + 2,
                     "distls error % (1 pass)": runs[0]["first error"],
                     "vw error % (1 pass)": rival.error() if where == "store" else None,
-                    "asked": floor
-                    if where == "store"
-                    else (6.0 if (method, loss) == ("mcid", "hinge") else None),
+                    "asked": floor if where == "store" else (6.0 if (method, loss) == ("mcid", "hinge") else None),
                 }
             )
             _print_pass(rows[-1])
@@ -264,26 +261,14 @@ def compare_ingest(place: Path, written: Path, name: str, repeats: int) -> dict[
     return row
 
 
-def compare_text_to_model(
-    place: Path, written: Path, name: str, classes: int, repeats: int
-) -> dict[str, Any]:
+def compare_text_to_model(place: Path, written: Path, name: str, classes: int, repeats: int) -> dict[str, Any]:
     """Return wall seconds from text to a model after one pass: a Python program, and two command lines.
 
     The time is that of the whole interpreter, including cluster and imports; the command lines start two clusters,
     the program one.
     """
     ours, program, theirs = [], [], []
-    rival = [
-        "--oaa",
-        classes,
-        *HINGE,
-        "-b",
-        BITS[classes],
-        "-d",
-        place / f"{name}.vw",
-        "-f",
-        written / "t2m.model",
-    ]
+    rival = ["--oaa", classes, *HINGE, "-b", BITS[classes], "-d", place / f"{name}.vw", "-f", written / "t2m.model"]
     for turn in range(repeats):
         theirs.append(run_vw(*rival)["wall"])
         data, run = written / f"t2m-{turn}", written / f"t2m-{turn}-run"
@@ -311,9 +296,7 @@ def compare_text_to_model(
 
 
 def _distls(*arguments: object) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "distls", *map(str, arguments), "--quiet"], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, "-m", "distls", *map(str, arguments), "--quiet"], check=True, capture_output=True)
 
 
 PROGRAM = """

@@ -55,19 +55,7 @@ class Watched:
     def __init__(self, method: str, data: Path, run: Path, workers: int) -> None:
         self._events = run / "events.jsonl"
         given = [text for name, value in _PARAMS[method].items() for text in ("-p", f"{name}={value}")]
-        command = [
-            "fit",
-            method,
-            data,
-            run,
-            *given,
-            "--passes",
-            10**7,
-            "--workers",
-            workers,
-            "--threads-per-worker",
-            1,
-        ]
+        command = ["fit", method, data, run, *given, "--passes", 10**7, "--workers", workers, "--threads-per-worker", 1]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distls", *map(str, command), "--quiet"],
             stdout=subprocess.DEVNULL,
@@ -127,9 +115,7 @@ def watch(fit: Watched, seconds: float, every: float | None, choose: random.Rand
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure each method with and without kills; return and print a row for each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default="mcid,fista,gls,bcd")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between kills")

@@ -36,9 +36,7 @@ class Watched:
 
     def __init__(self, *arguments: object) -> None:
         self.peaks: dict[int, int] = {}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "distls", *map(str, arguments)], stdout=subprocess.PIPE
-        )
+        self._process = subprocess.Popen([sys.executable, "-m", "distls", *map(str, arguments)], stdout=subprocess.PIPE)
         watcher = threading.Thread(target=self._watch, daemon=True)
         started = time.perf_counter()
         watcher.start()
@@ -59,11 +57,7 @@ class Watched:
         try:
             family = psutil.Process(self._process.pid).children(recursive=True)
             # workers are forked by a process that this command has started
-            servers = {
-                p.pid
-                for p in family
-                if "forkserver" in " ".join(p.cmdline()) and p.ppid() == self._process.pid
-            }
+            servers = {p.pid for p in family if "forkserver" in " ".join(p.cmdline()) and p.ppid() == self._process.pid}
             return [p.pid for p in family if p.ppid() in servers]
         except psutil.Error:
             return []
@@ -86,9 +80,7 @@ def fit_beyond_memory(place: Path, rows: int, limit: str, workers: int, passes: 
     if not data.exists():
         Watched("generate", "rcv1-4", data, "--rows", rows, "--workers", workers, "--quiet")
     options = ["--workers", workers, "--memory-limit", limit]
-    plan = json.loads(
-        Watched("plan", "mcid", data, "-p", "loss=hinge", "--passes", passes, "--json", *options).out
-    )
+    plan = json.loads(Watched("plan", "mcid", data, "-p", "loss=hinge", "--passes", passes, "--json", *options).out)
     fitted = Watched("fit", "mcid", data, run, "-p", "loss=hinge", "--passes", passes, "--quiet", *options)
     status = json.loads((run / "status.json").read_text())
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
@@ -198,9 +190,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--column-rows", type=int, default=1_500_000)
     parser.add_argument("--column-limit", default="800MiB")
     # the objective is above 10
-    parser.add_argument(
-        "--column-tol", type=float, default=0.1, help="duality gap that ends the fit by columns"
-    )
+    parser.add_argument("--column-tol", type=float, default=0.1, help="duality gap that ends the fit by columns")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
     parts: dict[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {

@@ -147,16 +147,12 @@ def cluster(workers: int, place: Path) -> Iterator[tuple[DaskExecutor, psutil.Pr
     command = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)]
     command += ["--preload", _PRELOAD]
     scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", *command],
-        stderr=subprocess.DEVNULL,
-        env=environment,
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *command], stderr=subprocess.DEVNULL, env=environment
     )
     try:
         while not address.exists():
             time.sleep(0.05)
-        with Client(
-            scheduler_file=str(address), timeout=120, set_as_default=False, direct_to_workers=True
-        ) as client:
+        with Client(scheduler_file=str(address), timeout=120, set_as_default=False, direct_to_workers=True) as client:
             simulated = SimulatedWorkers()
             client.sync(simulated.start, client.scheduler.address, workers)
             yield DaskExecutor(Connection(client), owns_client=False), psutil.Process(scheduler.pid)
@@ -170,10 +166,7 @@ def schedule(workers: int, size: str, slices: int, rounds: int, place: Path) -> 
     """Reduce with one task per worker, and those that merge; return the cost of a task to the scheduler."""
     set_log_level(logging.CRITICAL)
     sizes = {"SLICED": -1 if slices > 1 else network.SLICED, "SLICES": slices, **SIZES[size]}
-    with (
-        cluster(workers, place) as (executor, scheduler),
-        patch.multiple(network, **sizes),
-    ):
+    with cluster(workers, place) as (executor, scheduler), patch.multiple(network, **sizes):
         shared, items = np.zeros(2**14), range(workers)  # too large to go with each task
         repeats = max(1, 300 // workers)  # the kernel counts in hundredths of a second
         traffic = network.traffic_of(0, 1, lanes=workers, workers=workers, threads=1)

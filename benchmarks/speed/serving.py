@@ -76,9 +76,7 @@ def _text(root: Path, n_rows: int) -> Served:
     texts = [" ".join(f"word{word}" for word in row) for row in words.tolist()]
     lines = (f"c{label}\t{text}\n" for label, text in zip(labels, texts, strict=True))
     (root / "train.tsv").write_text("".join(lines))
-    distls.ingest(
-        root / "train.tsv", root / "data", format="text", n_features=2**18, transform="log1p,idf,l2norm"
-    )
+    distls.ingest(root / "train.tsv", root / "data", format="text", n_features=2**18, transform="log1p,idf,l2norm")
     hashing = HashingVectorizer(n_features=2**18, alternate_sign=False, norm=None)
     rival = make_pipeline(hashing, TfidfTransformer(sublinear_tf=True), LogisticRegression(max_iter=5))
     return Served(texts, _fitted(root), rival.fit(texts, labels).predict)
@@ -131,9 +129,7 @@ def measure(served: Served, n_rows: int, repeats: int, calls: int) -> dict[str, 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write it as JSON where asked, and return it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="few rows: for tests that the script still works")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")

@@ -50,10 +50,7 @@ from distls.training.run_folder import Run
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.reduction_tree import ReductionTree
 
-PARAMS: dict[str, dict[str, Any]] = {
-    "mcid": {"loss": "hinge"},
-    "gls": {"link": "softmax", "alpha": 1e-3},
-}
+PARAMS: dict[str, dict[str, Any]] = {"mcid": {"loss": "hinge"}, "gls": {"link": "softmax", "alpha": 1e-3}}
 # Partitions of each lane: a terabyte has some 150 for each of 800 lanes.
 BLOCKS_A_LANE = 16
 
@@ -99,13 +96,9 @@ class Simulated:
             like = _one_result(function, shared, items[0])
         with self._counted("send"):
             self.sent += _size(shared)
-            tasks = [
-                pickle.dumps((function, items[a:b], a, len(items), merge), protocol=5) for a, b, _ in groups
-            ]
+            tasks = [pickle.dumps((function, items[a:b], a, len(items), merge), protocol=5) for a, b, _ in groups]
         self.sent += sum(map(len, tasks))
-        work = [
-            partial(self._work, like, task, place) for task, (_, _, place) in zip(tasks, groups, strict=True)
-        ]
+        work = [partial(self._work, like, task, place) for task, (_, _, place) in zip(tasks, groups, strict=True)]
         if len(groups) > FEW and fan_of(_size(like)):
             work = [partial(self._merged_work, ReductionTree(len(items), merge), work)]
         for number in self._order.permutation(len(work)).tolist():
@@ -181,9 +174,7 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
     solver = _solver_of(data, method, workers)
     start_seconds, large = time.process_time() - began, solver.problem.dataset
     executor = Simulated(workers, 1, large.table.rows)
-    run = Run.create(
-        place, RunConfig(method=method, dataset=str(data.path), dataset_fingerprint="", seed=0, grid=[{}])
-    )
+    run = Run.create(place, RunConfig(method=method, dataset=str(data.path), dataset_fingerprint="", seed=0, grid=[{}]))
     state, before = solver.init(), psutil.Process().memory_info().rss
     solver.prepare(executor)
     limits: Request[str] = Request(passes=rounds / solver.plan.rounds_per_pass, eval_every=0)
@@ -241,9 +232,7 @@ def slope(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def _print_rounds(kind: str, method: str, rows: list[dict[str, Any]], fitted: dict[str, float]) -> None:
     print(f"\n{method} on rows of {kind}: the driver's part of a round")
-    print(
-        "workers  lanes  partitions  start s  round ms   send  receive  merge   rest  returned MiB  memory MiB"
-    )
+    print("workers  lanes  partitions  start s  round ms   send  receive  merge   rest  returned MiB  memory MiB")
     for row in rows:
         ms = [1e3 * row[name] for name in ("seconds", "send", "receive", "merge", "rest")]
         print(

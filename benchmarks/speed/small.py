@@ -76,12 +76,7 @@ class Jobs:
             "distls train": lambda env: self._distls(env, "train", folder / "rows.csv", self._new("run")),
             "distls info": lambda env: run_timed(env, "info", folder / "run"),
             "distls predict, a row": lambda env: self._distls(
-                env,
-                "predict",
-                folder / "run",
-                folder / "row.svm",
-                self._new("out").with_suffix(".csv"),
-                "--labelled",
+                env, "predict", folder / "run", folder / "row.svm", self._new("out").with_suffix(".csv"), "--labelled"
             ),
             "distls evaluate": lambda env: self._distls(env, "evaluate", folder / "run", folder / "data"),
             "StochasticClassifier": lambda env: shell(env, "-c", _OURS, folder / "rows.npz"),
@@ -125,9 +120,7 @@ def shell(changed: dict[str, str], *words: object) -> Spent:
     """Return the seconds of a process of Python, with changes of the environment."""
     environment = {**os.environ, "DISTLS_COMPILING_NOTICE": "0", **changed}
     command = [sys.executable, *map(str, words)]
-    return timed(
-        lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL), command=True
-    )
+    return timed(lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL), command=True)
 
 
 def run_timed(changed: dict[str, str], *words: object) -> Spent:
@@ -166,9 +159,7 @@ def _process_rows(jobs: Jobs, repeats: int, cold: bool) -> list[dict[str, Any]]:
     for name, run in jobs.processes().items():
         first = run({})  # compiles what is not compiled yet
         warm = min([first, *(run({}) for _ in range(repeats - 1))])
-        rows.append(
-            {"kind": "shell", "job": name, "warm": warm.wall, "cpu": warm.cpu, "cold": None, "cold_cpu": None}
-        )
+        rows.append({"kind": "shell", "job": name, "warm": warm.wall, "cpu": warm.cpu, "cold": None, "cold_cpu": None})
         if cold:
             with tempfile.TemporaryDirectory() as empty:
                 rows[-1]["cold"], rows[-1]["cold_cpu"] = run({"NUMBA_CACHE_DIR": empty})
@@ -182,14 +173,7 @@ def _call_rows(
     for name, call in calls.items():
         fitted = call()
         spent = min(timed(call) for _ in range(repeats))
-        row = {
-            "kind": kind,
-            "job": name,
-            "warm": spent.wall,
-            "cpu": spent.cpu,
-            "cold": None,
-            "cold_cpu": None,
-        }
+        row = {"kind": kind, "job": name, "warm": spent.wall, "cpu": spent.cpu, "cold": None, "cold_cpu": None}
         found.append({**row, "accuracy": fitted.score(*rows)})
     return found
 

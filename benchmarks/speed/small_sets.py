@@ -64,9 +64,7 @@ def _tickets(n: int = 4000, words: int = 12_000, classes: int = 8) -> tuple[list
     y, texts = rng.integers(0, classes, n), []
     for code in y:
         k = int(rng.integers(8, 40))
-        drawn = np.where(
-            rng.random(k) < 0.12, rng.choice(own[code], k), rng.choice(words, k, p=common / common.sum())
-        )
+        drawn = np.where(rng.random(k) < 0.12, rng.choice(own[code], k), rng.choice(words, k, p=common / common.sum()))
         texts.append(" ".join(f"w{word}" for word in drawn))
     return texts, y
 
@@ -77,9 +75,7 @@ def small_sets() -> dict[str, Callable[[], tuple[Any, Any]]]:
         "wine": lambda: datasets.load_wine(return_X_y=True),
         "cancer": lambda: datasets.load_breast_cancer(return_X_y=True),
         "digits": lambda: datasets.load_digits(return_X_y=True),
-        "made": lambda: datasets.make_classification(
-            10_000, 20, n_informative=8, n_classes=3, random_state=0
-        ),
+        "made": lambda: datasets.make_classification(10_000, 20, n_informative=8, n_classes=3, random_state=0),
         "tickets": _tickets,
     }
 
@@ -150,9 +146,7 @@ def _call_rows(rows: Rows) -> list[dict[str, Any]]:
     """Time calls of this process: estimators on prepared rows, and scikit-learn's whole pipeline."""
     prepare = TfidfVectorizer() if rows.is_text else StandardScaler()
     x, test = prepare.fit_transform(rows.x), prepare.transform(rows.test_x)
-    pipeline = make_pipeline(
-        type(prepare)(), LogisticRegressionCV(max_iter=1000, use_legacy_attributes=False)
-    )
+    pipeline = make_pipeline(type(prepare)(), LogisticRegressionCV(max_iter=1000, use_legacy_attributes=False))
     spent = timed(lambda: pipeline.fit(rows.x, rows.y))
     error = 1.0 - pipeline.score(rows.test_x, rows.test_y)
     found = [{"job": "scikit-learn", "warm": spent.wall, "cpu": spent.cpu, "error": error, "status": ""}]
@@ -169,9 +163,7 @@ def _call_rows(rows: Rows) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the benchmark, print a table, and return the report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--tiny", action="store_true", help="one set and one method: only to see that it runs"
-    )
+    parser.add_argument("--tiny", action="store_true", help="one set and one method: only to see that it runs")
     parser.add_argument("--sets", default=",".join(small_sets()))
     parser.add_argument("--methods", default=EIGHT, help="names, or all")
     parser.add_argument("--cold", action="store_true", help="also with an empty folder of compiled kernels")
@@ -193,9 +185,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             lines += [] if options.tiny else _call_rows(rows)
         for line in lines:
             results.append({"set": name, **line})
-            cold, cold_cpu = (
-                "" if line.get(key) is None else f"{line[key]:.2f}" for key in ("cold", "cold_cpu")
-            )
+            cold, cold_cpu = ("" if line.get(key) is None else f"{line[key]:.2f}" for key in ("cold", "cold_cpu"))
             print(
                 f"{name:8} {line['job']:34} {line['warm']:8.2f} {line['cpu']:8.2f} {cold:>8} {cold_cpu:>8} "
                 f"{100 * line['error']:9.2f} {line['status']}",

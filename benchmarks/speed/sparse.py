@@ -39,11 +39,7 @@ from distls.execution.serial import SerialExecutor
 from distls.training.callbacks import History
 from distls.workers.rounds.block_stream import clear_cache
 
-PARTS = {
-    "binary": ("softmax", "l1"),
-    "softmax": ("softmax", "l1l2"),
-    "hinge": ("multiclass_squared_hinge", "l1l2"),
-}
+PARTS = {"binary": ("softmax", "l1"), "softmax": ("softmax", "l1l2"), "hinge": ("multiclass_squared_hinge", "l1l2")}
 Fits = Iterator[tuple[str, float, np.ndarray]]  # setting, seconds, weights (n_features, k) or (n_features,)
 
 
@@ -87,9 +83,7 @@ def skglm_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     ProxNewton(max_iter=1).solve(columns[:, :9], signs, Logistic(), L1(alpha))  # kernels are compiled
     for tolerance in (1e-3, 1e-5, 1e-7):
         solver = ProxNewton(tol=tolerance * alpha / 1e-3, fit_intercept=False, max_iter=100)
-        (seconds, _), found = timed(
-            lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0]
-        )
+        (seconds, _), found = timed(lambda solver=solver: solver.solve(columns, signs, Logistic(), L1(alpha))[0])
         yield f"skglm, tolerance {tolerance:g} alpha / 1e-3", seconds, found
 
 
@@ -133,11 +127,7 @@ def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
         )  # fmt: skip
         # it gives up where it finds no end
         if found.betas.shape[0]:
-            yield (
-                f"adelie, {strengths} strengths, tolerance {tolerance:g}",
-                seconds,
-                found.betas.toarray()[-1],
-            )
+            yield (f"adelie, {strengths} strengths, tolerance {tolerance:g}", seconds, found.betas.toarray()[-1])
 
 
 def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> Fits:
@@ -224,13 +214,7 @@ def read_problem(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
 
 
 def compare(
-    report: Report,
-    name: str,
-    path: Path,
-    part: str,
-    fraction: float,
-    given: argparse.Namespace,
-    executor: Executor,
+    report: Report, name: str, path: Path, part: str, fraction: float, given: argparse.Namespace, executor: Executor
 ) -> None:
     """Report distls's seconds to each gap, and what its rivals reach."""
     x, y = read_problem(path)
@@ -245,9 +229,7 @@ def compare(
             solve=sum(each[f"{kind}_seconds"] for kind in ("read", "train", "eval")),
             excess=each["objective"] / bound - 1.0, proven=each["certificate"]["relative"],
         )  # fmt: skip
-    report.add(
-        set=name, part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"]
-    )
+    report.add(set=name, part=part, fraction=fraction, system="distls bcd, in all", **spent, passes=record["passes"])
     for fits in rivals_of(part, given.rivals.split(",")):
         found = fits(x.astype(np.float64), y, alpha)
         while True:
@@ -256,28 +238,20 @@ def compare(
             if w is None:
                 break
             spent, excess = time.process_time() - cpu, objective(x, y, w, alpha, part) / bound - 1.0
-            report.add(
-                set=name, part=part, fraction=fraction, system=system, solve=seconds, cpu=spent, excess=excess
-            )
+            report.add(set=name, part=part, fraction=fraction, system=system, solve=seconds, cpu=spent, excess=excess)
 
 
 def main() -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
     parser.add_argument("--sets", default="rcv1-4")
     parser.add_argument("--rows", type=int, default=150_000)
     parser.add_argument("--parts", default="binary,softmax,hinge")
     parser.add_argument("--fractions", default=".1,.01,.001")
     parser.add_argument("--rtol", type=float, default=1e-6)
-    parser.add_argument(
-        "--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown"
-    )
-    parser.add_argument(
-        "--rivals", default="skglm,celer,sklearn,adelie,lightning", help="sklearn: its LIBLINEAR"
-    )
+    parser.add_argument("--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown")
+    parser.add_argument("--rivals", default="skglm,celer,sklearn,adelie,lightning", help="sklearn: its LIBLINEAR")
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, report = Path(given.directory), Report(given.out)

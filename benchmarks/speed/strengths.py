@@ -86,14 +86,10 @@ def one_model(loss: str, k: int, n_rows: int, repeats: int) -> dict[str, Any]:
 
 
 def _kernels(rows: int, repeats: int) -> list[dict[str, Any]]:
-    lines = [
-        one_model(loss, k, rows, repeats) for loss in ("softmax", "crammer_singer") for k in (2, 4, 8, 16)
-    ]
+    lines = [one_model(loss, k, rows, repeats) for loss in ("softmax", "crammer_singer") for k in (2, 4, 8, 16)]
     print(f"{'loss':<15} {'outputs':>7} {'one, s':>8} {'several, s':>10} {'ratio':>6}")
     for line in lines:
-        print(
-            f"{line['loss']:<15} {line['k']:>7} {line['one']:>8.4f} {line['several']:>10.4f} {line['ratio']:>6.2f}"
-        )
+        print(f"{line['loss']:<15} {line['k']:>7} {line['one']:>8.4f} {line['several']:>10.4f} {line['ratio']:>6.2f}")
     return lines
 
 

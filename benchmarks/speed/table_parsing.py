@@ -162,9 +162,7 @@ class Ways:
         progress = Progress()
         item = ParquetItem(0, self.file, 0, 0, 0, self.n_bytes)
         n_features = sum(feature.size for feature in self.options.features)
-        blocks = (
-            record_batch_rows(batch, self.options, item.file.path, progress, 0) for batch in self.read_csv()
-        )
+        blocks = (record_batch_rows(batch, self.options, item.file.path, progress, 0) for batch in self.read_csv())
         return [batch.words for batch in pack_blocks(blocks, self._run(progress, n_features))]
 
     def _run(self, progress: Progress, n_features: int) -> ReadRun[TableOptions]:
@@ -186,12 +184,8 @@ def measure(ways: Ways, repeats: int) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write it as JSON where asked, and return it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="little text: for tests that the script still works"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="little text: for tests that the script still works")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)

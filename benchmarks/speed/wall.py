@@ -81,9 +81,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--passes", type=float, default=5)
     parser.add_argument("--rtol", type=float)
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument(
-        "--workers", type=int, default=0, help="processes; default: in the process of the command"
-    )
+    parser.add_argument("--workers", type=int, default=0, help="processes; default: in the process of the command")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
     results = []

@@ -28,16 +28,12 @@ if __name__ == "__main__":
         # SLURM tells all tasks that their time is over: the driver saves a checkpoint, and then ends the others
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with SLURMRunner(
-        scheduler_file="distls-{job_id}.json",
-        scheduler_options={"dashboard": False},
-        worker_options=worker_options(),
+        scheduler_file="distls-{job_id}.json", scheduler_options={"dashboard": False}, worker_options=worker_options()
     ) as runner:
         # dask-jobqueue has Ctrl-C end the process at once; `distls` saves a checkpoint first
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # with the certificate, if Dask's configuration has one: so that it can end the others too
-        runner.scheduler_comm = rpc(
-            runner.scheduler_address, connection_args=Security().get_connection_args("client")
-        )
+        runner.scheduler_comm = rpc(runner.scheduler_address, connection_args=Security().get_connection_args("client"))
         with Client(runner) as client:
             client.wait_for_workers(runner.n_workers, timeout=600)
         sys.argv += ["--scheduler", runner.scheduler_address]

@@ -21,21 +21,31 @@ if TYPE_CHECKING:
 @worker_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True,
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8786,
+    show_default=True,
     help="Port to listen on; 0 for any free one.",
-)  # fmt: skip
-@click.option("--tls", is_flag=True, help="Encrypt with a certificate made for this cluster.")
-@click.option(
-    "--tls-directory", type=click.Path(path_type=Path), help="Folder for the certificate that --tls makes."
 )
+@click.option("--tls", is_flag=True, help="Encrypt with a certificate made for this cluster.")
+@click.option("--tls-directory", type=click.Path(path_type=Path), help="Folder for the certificate that --tls makes.")
 @tls_options
 @click.option("--allow-anyone", is_flag=True, help="Accept other machines without TLS.")
 @debug_option
 def cluster(
-    workers: int | None, threads_per_worker: int | None, memory_limit: int | None, host: str, port: int,
-    tls: bool, tls_directory: Path | None, tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None,
-    allow_anyone: bool, debug: bool,
-) -> int:  # fmt: skip
+    workers: int | None,
+    threads_per_worker: int | None,
+    memory_limit: int | None,
+    host: str,
+    port: int,
+    tls: bool,
+    tls_directory: Path | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    allow_anyone: bool,
+    debug: bool,
+) -> int:
     """Run a scheduler and workers on this machine until Ctrl-C or SIGTERM.
 
     When they are ready, prints the address, and on a second line the options for other commands.
@@ -50,15 +60,17 @@ def cluster(
         raise ParameterError("--tls makes a certificate; drop it, or drop --tls-ca, --tls-cert and --tls-key")
     if tls_directory is not None and not tls:
         raise ParameterError("--tls-directory needs --tls")
-    options = ClusterOptions(
-        workers=workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit
-    )
+    options = ClusterOptions(workers=workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit)
     with contextlib.ExitStack() as ending:
         certificates = ending.enter_context(temporary_certificates(tls_directory)) if tls else own
         made = start_standing(
-            options.budget(), host=host, port=port, certificates=certificates, anyone=allow_anyone,
+            options.budget(),
+            host=host,
+            port=port,
+            certificates=certificates,
+            anyone=allow_anyone,
             log_level=logging.WARNING if debug else logging.CRITICAL,
-        )  # fmt: skip
+        )
         ending.callback(made.close)
         try:
             show([made.address, _options_for(made.address, certificates)], needed=False)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from distls.storage.dataset.column_shards import ColumnShards
     from distls.storage.dataset.dataset import Dataset
 
-TRANSFORMS = (
-    "In order, with commas: log1p, idf, l2norm, scale=X, standardize; or none, or auto: what suits the data."
-)
+TRANSFORMS = "In order, with commas: log1p, idf, l2norm, scale=X, standardize; or none, or auto: what suits the data."
 
 
 class IngestCommand(click.Command):
@@ -66,12 +64,8 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     spelling = info.flag or f"--{name.replace('_', '-')}"
     if info.flag:
         return click.Option([spelling], is_flag=True, default=None, help=info.help)
-    kind = (
-        click.Choice(info.choices) if info.choices else click.IntRange(*info.bounds) if info.bounds else str
-    )
-    return click.Option(
-        [spelling], type=kind, metavar=info.metavar or None, help=info.help, multiple=info.repeated
-    )
+    kind = click.Choice(info.choices) if info.choices else click.IntRange(*info.bounds) if info.bounds else str
+    return click.Option([spelling], type=kind, metavar=info.metavar or None, help=info.help, multiple=info.repeated)
 
 
 @cli.command(cls=IngestCommand, short_help="Turn files into a data set: parsed, shuffled, compressed.")
@@ -87,12 +81,8 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     metavar="NAME=FRACTION",
     help="Hold out a stratified fraction of the rows as DATASET-NAME.",
 )
-@click.option(
-    "--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition."
-)
-@click.option(
-    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
-)
+@click.option("--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition.")
+@click.option("--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True)
 @click.option(
     "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
 )
@@ -120,9 +110,14 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
     running = Running(cluster, source_bytes(sources), quiet)
     with running as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
-            list(sources), dataset, executor=executor, memory=budget, progress=progress,
-            transform=tuple(filter(None, (transform or "").split(","))), **options,
-        )  # fmt: skip
+            list(sources),
+            dataset,
+            executor=executor,
+            memory=budget,
+            progress=progress,
+            transform=tuple(filter(None, (transform or "").split(","))),
+            **options,
+        )
     for notice in report.notices:
         note(notice)
     for path in report.paths:
@@ -139,12 +134,8 @@ def _describe_dataset(path: Place) -> None:
 @click.argument("dataset", type=PLACE)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @reading_options
-@click.option(
-    "--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition."
-)
-@click.option(
-    "--shuffle/--no-shuffle", default=None, help="Shuffle the new rows; default if those of DATASET are."
-)
+@click.option("--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition.")
+@click.option("--shuffle/--no-shuffle", default=None, help="Shuffle the new rows; default if those of DATASET are.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--again", is_flag=True, help="Add rows that the data set has already.")
 @cluster_options
@@ -173,9 +164,7 @@ def append(dataset: Place, sources: tuple[str, ...], quiet: bool, debug: bool, *
 @click.option("--rows", type=click.IntRange(1), help="Number of training rows; default the paper's.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--partition-size", type=Size(), default="16MiB", show_default=True)
-@click.option(
-    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
-)
+@click.option("--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True)
 @click.option("--columns", is_flag=True, help="Add column shards to the training set.")
 @cluster_options
 @common_options
@@ -219,9 +208,7 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
         show([f"{columns_line(there)}, there already"], needed=False)
         return
     with Running(cluster, n_bytes, quiet) as (executor, budget), work_progress(quiet) as progress:
-        made = add_columns(
-            dataset, shard_size=shard_size, executor=executor, memory=budget, progress=progress
-        ).columns
+        made = add_columns(dataset, shard_size=shard_size, executor=executor, memory=budget, progress=progress).columns
     assert made is not None
     show([columns_line(made)], needed=False)
 
@@ -249,9 +236,7 @@ def dataset_line(dataset: Dataset) -> str:
     meta = dataset.meta
     density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
     what = "labels" if meta.target == "multilabel" else "classes"
-    kind = (
-        f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
-    )
+    kind = f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     return (
         f"{dataset.path}: {counted(meta.n_rows, 'row')} x {counted(meta.n_features, 'feature')}{density}, {kind}, "
         f"{counted(len(dataset), 'partition')}, {human(int(dataset.stored_bytes.sum()))} stored"

@@ -108,9 +108,17 @@ def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -
     console.rule("4  train a multi-class SVM out of core")
     with open_executor(options) as (executor, budget):
         result = fit(
-            "mcid", place / "train", run, params={"loss": OF_WIDE_CLASSES}, passes=_PASSES, eval_data=test,
-            eval_every=_PASSES, executor=executor, memory=budget, callbacks=[fit_progress()],
-        )  # fmt: skip
+            "mcid",
+            place / "train",
+            run,
+            params={"loss": OF_WIDE_CLASSES},
+            passes=_PASSES,
+            eval_data=test,
+            eval_every=_PASSES,
+            executor=executor,
+            memory=budget,
+            callbacks=[fit_progress()],
+        )
         console.rule("5  evaluate on unseen documents")
         evaluation = evaluate(run, test, executor=executor)
         assert isinstance(evaluation, Evaluation)
@@ -133,8 +141,7 @@ def _facts(result: FitResult, events: list[dict[str, Any]], plan: Plan) -> dict[
         "bytes read": f"{human(sum(e['bytes_read'] for e in events))} from the store, "
         f"{human(sum(e['cached_bytes'] for e in events))} from the workers' caches",
         "peak memory a worker": f"{human(peaks[0])} to {human(peaks[-1])}; planned {human(plan.worker_bytes)}",
-        "weights sha256": str(result.record["weights_sha256"])[:16]
-        + " (the same with any number of workers)",
+        "weights sha256": str(result.record["weights_sha256"])[:16] + " (the same with any number of workers)",
     }
 
 

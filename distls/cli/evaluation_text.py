@@ -29,9 +29,7 @@ def evaluation_lines(evaluation: AnyEvaluation, *, every: bool = False) -> list[
     if isinstance(evaluation, RegressionEvaluation):
         return [totals, *_output_lines(evaluation, every)]
     lines = [totals]
-    lines += (
-        _label_lines(evaluation) if isinstance(evaluation, LabelEvaluation) else _detail_lines(evaluation)
-    )
+    lines += _label_lines(evaluation) if isinstance(evaluation, LabelEvaluation) else _detail_lines(evaluation)
     if evaluation.unknown:
         have = "has" if evaluation.unknown == 1 else "have"
         unknown = f"{counted(evaluation.unknown, 'row')} {have} labels the model does not know"
@@ -130,9 +128,7 @@ def calibration_lines(evaluation: AnyEvaluation, before: LabelEvaluation | None 
     lines = [f"calibrated ({details.calibration}) on {evaluation.n_rows:,} held-out rows, on which now"]
     lines[0] += f" log loss {details.probability.log_loss:.4f}, {_quality_text(details.probability)}"
     if details.uncalibrated is not None:
-        lines.append(
-            f"before: log loss {details.uncalibrated.log_loss:.4f}, {_quality_text(details.uncalibrated)}"
-        )
+        lines.append(f"before: log loss {details.uncalibrated.log_loss:.4f}, {_quality_text(details.uncalibrated)}")
     return lines + _threshold_lines(evaluation)
 
 
@@ -161,9 +157,7 @@ def _class_lines(table: list[dict[str, Any]], what: str, every: bool) -> list[st
     width = max([12, *(len(str(row["class"])) for row in shown)])
     lines.append(f"{what:>{width}} {'rows':>9} {'recall':>8} {'precision':>10} {'F1':>8}")
     for row in shown:
-        recall, precision = (
-            f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
-        )
+        recall, precision = (f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"]))
         rows = f"{row['n_rows']:,}" if isinstance(row["n_rows"], int) else f"{row['n_rows']:,.6g}"
         lines.append(f"{row['class']!s:>{width}} {rows:>9} {recall:>8} {precision:>10} {row['f1']:>8.4f}")
     return lines
@@ -171,10 +165,7 @@ def _class_lines(table: list[dict[str, Any]], what: str, every: bool) -> list[st
 
 def _confusion_lines(evaluation: Evaluation) -> list[str]:
     """Return the confusion matrix of few classes, a row a class of the data and a column a predicted one."""
-    names, heads = (
-        [str(label) for label in evaluation.classes],
-        [str(c) for c in evaluation.predicted_classes],
-    )
+    names, heads = ([str(label) for label in evaluation.classes], [str(c) for c in evaluation.predicted_classes])
     if evaluation.details is None or not names or max(len(names), len(heads)) > _SHOWN_CLASSES:
         return []
     counts = np.zeros((len(names), len(heads)))

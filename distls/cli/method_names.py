@@ -14,9 +14,7 @@ class _MethodName(click.ParamType[str]):
 
     name = "method"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the methods that begin so."""
         from distls.methods.method_registry import METHODS
 
@@ -50,15 +48,16 @@ class MethodCommand(click.Command):
 
 def parameter_option(help: str) -> Any:
     """Return the option ``-p NAME=VALUE``, whose names a shell completes."""
-    return click.option(
-        "-p", "pairs", multiple=True, metavar="NAME=VALUE", help=help, shell_complete=_parameter_names
-    )
+    return click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help=help, shell_complete=_parameter_names)
 
 
 START = click.option(
-    "--from", "init", type=PLACE, metavar="MODEL",
+    "--from",
+    "init",
+    type=PLACE,
+    metavar="MODEL",
     help="Start from the weights of this model, as -p init=MODEL; classes that it does not have begin at zero.",
-)  # fmt: skip
+)
 
 
 def started_from(init: Place | None, named: bool) -> dict[str, Any]:

@@ -119,9 +119,7 @@ def limit_lines(result: FitResult) -> list[str]:
     goes_on = f"fit again with {longer}" if several else f"`distls resume {result.run} {longer}` goes on"
     if usual:
         known = () if method.proves else ("newton", "sdca")
-        other = next(
-            (f", or take {each}, which proves the optimum" for each in known if _solves(each, params)), ""
-        )
+        other = next((f", or take {each}, which proves the optimum" for each in known if _solves(each, params)), "")
         return [f"note: ended by its {config.passes:g} passes, as {method.name} does: {goes_on}{other}"]
     has_newton = config.method != "newton" and _solves("newton", params)
     other = ", or take newton, which needs fewer" if has_newton else ""
@@ -244,8 +242,7 @@ def _child_line(child: dict[str, Any]) -> str:
 def _event_table(events: list[dict[str, Any]]) -> list[str]:
     # a fit of numbers has no error rate; one of blocks of classes has none of its rounds
     numbers = any(
-        "running_error" not in event and "open_classes" not in (event.get("details") or {})
-        for event in events
+        "running_error" not in event and "open_classes" not in (event.get("details") or {}) for event in events
     )
     cells = _NUMBER_CELLS if numbers else _CELLS
     rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
@@ -254,9 +251,7 @@ def _event_table(events: list[dict[str, Any]]) -> list[str]:
         shown = [_cell(event.get(name), form) for _, name, form in cells]
         rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))
     left_out = len(events) - len(places)
-    return (
-        [*rows, f"{left_out:,} rounds of {len(events):,} are left out; --json has all"] if left_out else rows
-    )
+    return [*rows, f"{left_out:,} rounds of {len(events):,} are left out; --json has all"] if left_out else rows
 
 
 def _shown_rounds(count: int) -> list[int]:

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distls.cli.output import OK, note, say, show
-from distls.cli.support import (
-    PLACE,
-    Running,
-    cli,
-    cluster_of,
-    cluster_options,
-    debug_option,
-    print_json,
-    scored_bytes,
-)
+from distls.cli.support import PLACE, Running, cli, cluster_of, cluster_options, debug_option, print_json, scored_bytes
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import as_format_error
@@ -26,9 +17,7 @@ if TYPE_CHECKING:
     from distls.reporting.run_report import Report
 
 html_option = click.option("--html", "page", type=PLACE, metavar="FILE", help="Write one HTML file instead.")
-data_option = click.option(
-    "--data", type=PLACE, metavar="DATASET", help="Score the model on this data set or file."
-)
+data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score the model on this data set or file.")
 
 
 @cli.command(short_help="Show a run's rounds, costs and result, as text or a page.")
@@ -37,16 +26,21 @@ data_option = click.option(
 @data_option
 @click.option("--own-data/--no-data", default=None, help="Open the data sets that the run names; default no.")
 @click.option("--json", "as_json", is_flag=True)
-@click.option(
-    "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."
-)
+@click.option("--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --live; default any free one.")
 @cluster_options
 @debug_option
 def report(
-    run: Place, page: Place | None, data: Place | None, own_data: bool | None, as_json: bool, live: bool,
-    port: int, debug: bool, **options: Any,
-) -> int:  # fmt: skip
+    run: Place,
+    page: Place | None,
+    data: Place | None,
+    own_data: bool | None,
+    as_json: bool,
+    live: bool,
+    port: int,
+    debug: bool,
+    **options: Any,
+) -> int:
     """Show a run's rounds, costs and result: as text, as JSON, or as a page with plots that needs no network."""
     if (page is not None) + as_json + live > 1:
         raise ParameterError("--html, --json and --live: one of them")
@@ -125,16 +119,13 @@ def _made(run: Place, data: Place | None, own_data: bool, options: dict[str, Any
 @cli.command(short_help="Compare runs: curves, parameters, weights, predictions.")
 @click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="RUN...")
 @html_option
-@click.option(
-    "--data", type=PLACE, metavar="DATASET", help="Find the rows of this data set that they disagree on."
-)
+@click.option("--data", type=PLACE, metavar="DATASET", help="Find the rows of this data set that they disagree on.")
 @click.option("--json", "as_json", is_flag=True)
 @cluster_options
 @debug_option
 def compare(
-    runs: tuple[Place, ...], page: Place | None, data: Place | None, as_json: bool, debug: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+    runs: tuple[Place, ...], page: Place | None, data: Place | None, as_json: bool, debug: bool, **options: Any
+) -> None:
     """Compare runs: curves, settings, distances between weights, rows they disagree on."""
     from distls.reporting.comparison import compare as run_compare
     from distls.reporting.comparison_text import comparison_lines

@@ -40,9 +40,7 @@ data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, meta
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--all", "every", is_flag=True, help="Show all classes, however many; not the ten worst.")
-@click.option(
-    "--costs", type=click.Path(path_type=Path), help="CSV file of costs by class and predicted class."
-)
+@click.option("--costs", type=click.Path(path_type=Path), help="CSV file of costs by class and predicted class.")
 @click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @reading_options
@@ -63,10 +61,7 @@ def evaluate(
 
     load_model(run)  # refused before workers are started
 
-    with (
-        from_stdin(data) as data,
-        Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
-    ):
+    with from_stdin(data) as data, Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         notify = silent if quiet else note
         result = run_evaluate(run, data, executor=executor, notify=notify, **options)
     if as_json:
@@ -110,9 +105,8 @@ def calibrate(
 @click.argument("run", type=PLACE)
 @click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
-    "--top", type=click.IntRange(1), default=1, show_default=True,
-    help="Number of best classes or labels per row.",
-)  # fmt: skip
+    "--top", type=click.IntRange(1), default=1, show_default=True, help="Number of best classes or labels per row."
+)
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @reading_options
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
@@ -136,9 +130,8 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(
-            run, data, written, executor=executor, progress=progress, notify=silent if quiet else note,
-            **options,
-        )  # fmt: skip
+            run, data, written, executor=executor, progress=progress, notify=silent if quiet else note, **options
+        )
     if not quiet and written == out:
         say(f"{counted(n_rows, 'row')} predicted into {out}", OK)
 

@@ -123,11 +123,14 @@ def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core."),
         click.option(
-            "--threads-per-worker", "--threads", "threads_per_worker", type=click.IntRange(1),
+            "--threads-per-worker",
+            "--threads",
+            "threads_per_worker",
+            type=click.IntRange(1),
             help="Threads of each worker; default 1.",
         ),
         click.option("--memory-limit", type=Size(), help="Memory limit of each worker, such as 600MiB."),
-    )  # fmt: skip
+    )
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,9 +171,7 @@ class PlaceType(click.ParamType[Any]):
         """Parse a path or URL."""
         return place_of(value)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Let the shell complete paths."""
         return [CompletionItem(incomplete, type="file")]
 
@@ -185,50 +186,56 @@ def request_options(*names: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _request_option(option: Option) -> Callable[[Callable[..., Any]], Any]:
-    kind: Any = (
-        PLACE if option.kind is Path else click.Choice(option.choices) if option.choices else option.kind
-    )
+    kind: Any = PLACE if option.kind is Path else click.Choice(option.choices) if option.choices else option.kind
     if option.low is not None:
         ranges: Any = click.IntRange if option.kind is int else click.FloatRange
         kind = ranges(option.low, min_open=option.open)
     flag, metavar = option.kind is bool, option.unit if option.low is not None or kind is str else None
     return click.option(
-        option.flag, option.name, type=kind, is_flag=flag, default=option.default, metavar=metavar,
-        show_default=option.low == option.default, help=option.help,
-    )  # fmt: skip
+        option.flag,
+        option.name,
+        type=kind,
+        is_flag=flag,
+        default=option.default,
+        metavar=metavar,
+        show_default=option.low == option.default,
+        help=option.help,
+    )
 
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of all commands that read source files, of whichever format."""
     return _with(
-        command, click.option("--format", default="auto", type=FormatName(), show_default=True),
+        command,
+        click.option("--format", default="auto", type=FormatName(), show_default=True),
         click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
         click.option(
-            "--unknown-features", type=click.Choice(["error", "ignore"]), default="error", show_default=True,
+            "--unknown-features",
+            type=click.Choice(["error", "ignore"]),
+            default="error",
+            show_default=True,
             help="Refuse features that training (--like) did not have, or leave them out.",
         ),
-    )  # fmt: skip
+    )
 
 
 def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what is in source files to train on, of whichever format."""
     return _with(
-        command, reading_options,
+        command,
+        reading_options,
         click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists."),
+        click.option("--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True),
+        click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index."),
+        click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."),
         click.option(
-            "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
-        ),
-        click.option(
-            "--n-features", type=click.IntRange(1), help="Number of features; default the largest index."
-        ),
-        click.option(
-            "--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."
-        ),
-        click.option(
-            "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True,
+            "--dtype",
+            type=click.Choice(["float32", "float64"]),
+            default="float32",
+            show_default=True,
             help="Type of the stored values.",
         ),
-    )  # fmt: skip
+    )
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -237,15 +244,22 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command,
         worker_options,
         click.option(
-            "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
+            "--scheduler",
+            metavar="ADDRESS",
+            envvar="DASK_SCHEDULER_ADDRESS",
+            show_envvar=True,
             help="Address of a running Dask scheduler to use.",
         ),
         tls_options,
         click.option(
-            "--executor", "executor_kind", type=click.Choice(["auto", "serial", "dask"]), default="auto",
-            show_default=True, help="Run in this process, or on Dask workers; auto: by the size of the data.",
+            "--executor",
+            "executor_kind",
+            type=click.Choice(["auto", "serial", "dask"]),
+            default="auto",
+            show_default=True,
+            help="Run in this process, or on Dask workers; auto: by the size of the data.",
         ),
-    )  # fmt: skip
+    )
 
 
 def _with(

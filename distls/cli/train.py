@@ -34,9 +34,12 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")
 @click.option("--test-labels", type=click.Path(), help="File with the labels of the test files, as --labels.")
 @click.option(
-    "--method", default="auto", type=METHOD, show_default=True,
+    "--method",
+    default="auto",
+    type=METHOD,
+    show_default=True,
     help="See `distls methods`; auto takes the one that suits the data.",
-)  # fmt: skip
+)
 @parameter_option("Set a parameter of the method.")
 @START
 @request_options(*ALONE, "threshold_for")
@@ -48,9 +51,14 @@ class TrainCommand(IngestCommand, MethodCommand):
 @cluster_options
 @common_options
 def train(
-    sources: tuple[Place, ...], model: Place, quiet: bool, debug: bool, pairs: tuple[str, ...],
-    init: Place | None, **options: Any,
-) -> int:  # fmt: skip
+    sources: tuple[Place, ...],
+    model: Place,
+    quiet: bool,
+    debug: bool,
+    pairs: tuple[str, ...],
+    init: Place | None,
+    **options: Any,
+) -> int:
     """Train a model on files: ingest them, fit, and evaluate on the --test files.
 
     Name the label column of a table with --label-column unless it has one of the usual names.
@@ -73,9 +81,17 @@ def train(
         work_progress(quiet) as progress,
     ):
         found = run_train(
-            sources, model, params=params, executor=executor, memory=budget, callbacks=watchers(quiet),
-            progress=progress, notify=silent if quiet else note, keep_dataset=keep, **given,
-        )  # fmt: skip
+            sources,
+            model,
+            params=params,
+            executor=executor,
+            memory=budget,
+            callbacks=watchers(quiet),
+            progress=progress,
+            notify=silent if quiet else note,
+            keep_dataset=keep,
+            **given,
+        )
     code = conclude(found.fit, model, quiet)
     if found.dataset is not None:
         show([f"data set in {found.dataset}"], needed=False)

@@ -11,14 +11,7 @@ import click
 from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
-from distls.cli.method_names import (
-    METHOD,
-    START,
-    MethodCommand,
-    method_or_path,
-    parameter_option,
-    started_from,
-)
+from distls.cli.method_names import METHOD, START, MethodCommand, method_or_path, parameter_option, started_from
 from distls.cli.output import FAILED, OK, note, say, show
 from distls.cli.support import (
     PLACE,
@@ -50,9 +43,7 @@ def methods(method: str | None) -> None:
     from distls.methods.method_registry import METHODS, WHICH_TO_TAKE, method_named
 
     if method is None:
-        show(
-            [*(f"{each.name:12} {each.summary}" for each in METHODS.values()), "", *WHICH_TO_TAKE.split("\n")]
-        )
+        show([*(f"{each.name:12} {each.summary}" for each in METHODS.values()), "", *WHICH_TO_TAKE.split("\n")])
         return
     chosen = method_named(method)
     lines = [f"{chosen.name}: {chosen.summary}", f"paper: {chosen.paper}", ""]
@@ -112,9 +103,7 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
 )
 @click.option("--bytes", "n_bytes", type=Size(), help="Plan as if DATASET had this size, with --cluster.")
 @click.option(
-    "--rate",
-    type=Size(),
-    help="Stored bytes that a thread processes per second, with --cluster, instead of the probe.",
+    "--rate", type=Size(), help="Stored bytes that a thread processes per second, with --cluster, instead of the probe."
 )
 @cluster_options
 @debug_option
@@ -166,12 +155,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
                 f"--{option} describes actual workers and --cluster hypothetical ones; drop one of them"
             )
     cluster, limit = Cluster.of(asked["shape"], asked["bandwidth"], asked["latency"]), options["memory_limit"]
-    return {
-        "cluster": cluster,
-        "memory_limit": limit,
-        "stored_bytes": asked["n_bytes"],
-        "rate": asked["rate"],
-    }
+    return {"cluster": cluster, "memory_limit": limit, "stored_bytes": asked["n_bytes"], "rate": asked["rate"]}
 
 
 @cli.command(cls=MethodCommand)
@@ -180,15 +164,19 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @START
 @request_options()
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
-@click.option(
-    "--report", "page", type=PLACE, metavar="FILE", help="Write a report of the run as an HTML file."
-)
+@click.option("--report", "page", type=PLACE, metavar="FILE", help="Write a report of the run as an HTML file.")
 @cluster_options
 @common_options
 def fit(
-    names: tuple[str, ...], pairs: tuple[str, ...], quiet: bool, debug: bool, checkpoint_seconds: float,
-    page: Place | None, init: Place | None, **options: Any,
-) -> int:  # fmt: skip
+    names: tuple[str, ...],
+    pairs: tuple[str, ...],
+    quiet: bool,
+    debug: bool,
+    checkpoint_seconds: float,
+    page: Place | None,
+    init: Place | None,
+    **options: Any,
+) -> int:
     """Train METHOD on DATASET into the new folder RUN.
 
     Without METHOD, one that suits DATASET is chosen, and its main parameters by cross-validation.
@@ -233,17 +221,20 @@ def fit(
 
 @cli.command(short_help="Continue a fit that was interrupted, or with more passes.")
 @click.argument("run", type=PLACE)
-@click.option(
-    "--passes", type=float, help="Continue up to this many passes in total, even if the fit has ended."
-)
+@click.option("--passes", type=float, help="Continue up to this many passes in total, even if the fit has ended.")
 @click.option("--data", type=PLACE, metavar="DATASET", help="Where the training data are now.")
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
 @common_options
 def resume(
-    run: Place, quiet: bool, debug: bool, passes: float | None, data: Place | None, checkpoint_seconds: float,
+    run: Place,
+    quiet: bool,
+    debug: bool,
+    passes: float | None,
+    data: Place | None,
+    checkpoint_seconds: float,
     **options: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Continue a fit that was interrupted or killed, or with --passes one that has ended."""
     from distls.solvers.status import Status
     from distls.training.fitting import proceed, resumable
@@ -272,9 +263,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
     from distls.training.run_folder import Run
 
     if result.status == Status.INTERRUPTED:
-        return say(
-            f"interrupted after {result.passes:g} passes; `distls resume {run}` continues", INTERRUPTED
-        )
+        return say(f"interrupted after {result.passes:g} passes; `distls resume {run}` continues", INTERRUPTED)
     if result.status == Status.DIVERGED:
         known = {each.name for each in method_named(Run.open(run).config.method).parameters}
         return say(f"distls: {run}: {diverged(known)}", FAILED)
@@ -288,9 +277,7 @@ def conclude(result: FitResult, run: Place, quiet: bool) -> int:
 @cli.command(short_help="Generate data, ingest, train and evaluate: a short tour.")
 @click.option("--rows", type=click.IntRange(1000), default=400_000, show_default=True)
 @click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    help="Keep all files in this folder; default a temporary one.",
+    "--directory", type=click.Path(path_type=Path), help="Keep all files in this folder; default a temporary one."
 )
 @click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core.")
 @debug_option

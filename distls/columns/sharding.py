@@ -105,9 +105,7 @@ def add_columns(
     return open_dataset(dataset)
 
 
-def check_columns(
-    dataset: Dataset, shard_size: int | None, memory: MemoryBudget | None
-) -> ColumnShards | None:
+def check_columns(dataset: Dataset, shard_size: int | None, memory: MemoryBudget | None) -> ColumnShards | None:
     """Return the column shards if they exist as requested; else check that they can be made.
 
     Raises as `add_columns`; the memory is not checked if `memory` is None.

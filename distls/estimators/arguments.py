@@ -20,9 +20,7 @@ from distls.workers.ingestion.parsing.rounding_kernels import KEPT
 
 _NARROW: list[Any] = [np.float32, np.float64]
 _SEEDS = 2**31 - 1
-_NUMBERS = re.compile(
-    r"u?int|float|double|halffloat|bool|decimal", re.IGNORECASE
-)  # types of polars and Arrow
+_NUMBERS = re.compile(r"u?int|float|double|halffloat|bool|decimal", re.IGNORECASE)  # types of polars and Arrow
 
 
 def has_other_columns(X: Any, kind: Any = None) -> bool:

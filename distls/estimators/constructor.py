@@ -24,9 +24,11 @@ _LIMITS = (
     Parameter("warm_start", False, boolean, "start from the weights of the last fit"),
 )
 _AS_PUBLISHED = Parameter(
-    "as_published", False, boolean,
+    "as_published",
+    False,
+    boolean,
     "every parameter as the paper of the method prints it, but for those that differ from their defaults here",
-)  # fmt: skip
+)
 _KIND = (
     'what columns of a frame are, by name, as `distls.train` has it: ``{"zip": "category", "note": "text:tfidf"}``; '
     "not of a Dask frame; default: as their types and values say"
@@ -71,9 +73,18 @@ def estimator(
         made.__init__ = _constructor(cls.__name__, made._defaults)
         parameters = [_documented(known[n], default) for n, default in made._defaults.items()]
         made.__doc__ = "\n".join(
-            [inspect.cleandoc(cls.__doc__ or ""), "", "Parameters", "----------", *parameters, "",
-             "Attributes", "----------", *_attributes(cls)]
-        )  # fmt: skip
+            [
+                inspect.cleandoc(cls.__doc__ or ""),
+                "",
+                "Parameters",
+                "----------",
+                *parameters,
+                "",
+                "Attributes",
+                "----------",
+                *_attributes(cls),
+            ]
+        )
         return cls
 
     return decorate
@@ -109,9 +120,7 @@ def _documented(parameter: Parameter, default: Any) -> str:
 
 def _attributes(cls: type[Any]) -> list[str]:
     """Return what is known after a fit: the properties of the class whose names end with an underscore, and others."""
-    others = {
-        name: text for base in reversed(cls.__mro__) for name, text in vars(base).get("_known", {}).items()
-    }
+    others = {name: text for base in reversed(cls.__mro__) for name, text in vars(base).get("_known", {}).items()}
     found = {
         name: (getattr(cls, name).__doc__ or "").partition("\n")[0]
         for name in dir(cls)

@@ -106,9 +106,14 @@ class _DualAscent(DatasetEstimator):
         target: TargetKind = "class" if n_classes else "continuous"
         form = loss_form(loss, target, n_classes)
         problem = RowsInMemory(
-            np.asarray(X, np.float64), y, weights / weights.mean(), loss_named(form),
-            output_count(form, n_classes, y.shape[-1]), alpha, given["fit_intercept"],
-        )  # fmt: skip
+            np.asarray(X, np.float64),
+            y,
+            weights / weights.mean(),
+            loss_named(form),
+            output_count(form, n_classes, y.shape[-1]),
+            alpha,
+            given["fit_intercept"],
+        )
         if not is_solved(problem):
             return False
         penalty: dict[str, Any] = {"penalty": PLAIN_PENALTY, "l1_ratio": None}
@@ -167,15 +172,9 @@ class OfCost(DatasetEstimator):
 
 
 STRENGTH = (
-    Parameter(
-        "alpha", None, number(above=0.0),
-        "strength of the penalty, relative to the mean loss; default: from C",
-    ),
-    Parameter(
-        "C", None, number(above=0.0),
-        "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1",
-    ),
-)  # fmt: skip
+    Parameter("alpha", None, number(above=0.0), "strength of the penalty, relative to the mean loss; default: from C"),
+    Parameter("C", None, number(above=0.0), "strength of the losses, 1/(alpha n); default: from alpha; of neither: 1"),
+)
 
 
 class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier):
@@ -187,9 +186,8 @@ class _DualClassifier(OfCost, _DualAscent, LinearCoefficients, DatasetClassifier
         """Return the full name of the loss."""
         # one problem a class, except that several probabilities are best made together
         return loss_with(
-            dual=True, quadratic=False, probabilities=self._probabilities,
-            separable_first=not self._probabilities,
-        )(self.loss)  # fmt: skip
+            dual=True, quadratic=False, probabilities=self._probabilities, separable_first=not self._probabilities
+        )(self.loss)
 
     def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
         """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
@@ -267,10 +265,18 @@ def keep_optimum(
     wide = {"dtype": "float64"} if X.dtype == np.float64 else {}
     target: TargetKind = "class" if n_classes else "continuous"
     model = LinearModel(
-        np.ascontiguousarray(found.weights), found.intercept, classes=list(range(n_classes)), method=method,
-        loss=form, params=params, transforms=[], transforms_digest="", dataset_fingerprint="",
-        source={"format": "memory", "files": [], **wide}, target=target,
-    )  # fmt: skip
+        np.ascontiguousarray(found.weights),
+        found.intercept,
+        classes=list(range(n_classes)),
+        method=method,
+        loss=form,
+        params=params,
+        transforms=[],
+        transforms_digest="",
+        dataset_fingerprint="",
+        source={"format": "memory", "files": [], **wide},
+        target=target,
+    )
     set_model(estimator, model)
     estimator.n_iter_, estimator.status_ = float(found.reads), str(Status.CONVERGED)
 
@@ -295,9 +301,7 @@ def row_weights(codes: NDArray[Any], sample_weight: Any, by_class: Any) -> NDArr
     of_class = np.ones(len(sums))
     if by_class is not None:
         balanced = by_class == "balanced"
-        of_class = (
-            balanced_weights(sums) if balanced else np.array([by_class[str(c)] for c in range(len(sums))])
-        )
+        of_class = balanced_weights(sums) if balanced else np.array([by_class[str(c)] for c in range(len(sums))])
     weights = of_class[codes] * sample
     valid = np.isfinite(weights).all() and (sample >= 0).all() and (of_class * sums > 0.0).all()
     return weights if valid else None

@@ -126,9 +126,7 @@ class DatasetEstimator(BaseEstimator):
         if hasattr(X, "__dask_graph__"):
             return self._predict_lazily(X)
         dataset = dataset_given(X)
-        return (
-            self._of_scores(self._scores(X)) if dataset is None else self._of_blocks(self._predicted(dataset))
-        )
+        return self._of_scores(self._scores(X)) if dataset is None else self._of_blocks(self._predicted(dataset))
 
     def method_params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         """Return the parameters of the method; `labels` are the classes of data that hold codes."""
@@ -149,9 +147,7 @@ class DatasetEstimator(BaseEstimator):
         if self._relative_tol:
             tol, rtol = None, tol
         # `fit` reads a list as several settings to choose from
-        given = {
-            name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
-        }
+        given = {name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()}
         own = vars(self)
         if own.get("alpha", 0.0) is None and "C" not in own and not own.get("as_published"):
             given["alpha"] = None  # the rows decide
@@ -163,9 +159,16 @@ class DatasetEstimator(BaseEstimator):
             if init is not None:
                 given["init"] = str(init)
             return fit(
-                self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
-                executor=executor, progress=False,
-            )  # fmt: skip
+                self._method,
+                dataset,
+                params=given,
+                passes=passes,
+                seed=self._seed,
+                tol=tol,
+                rtol=rtol,
+                executor=executor,
+                progress=False,
+            )
 
     def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
         """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
@@ -187,9 +190,18 @@ class DatasetEstimator(BaseEstimator):
             options |= {"transform": AUTO, "dtype": "float32", "kind": getattr(self, "kind", None) or ()}
         shuffle = getattr(self, "shuffle", True)
         report = ingest(
-            X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            executor="serial", row_numbers=False, progress=False, **options,
-        )  # fmt: skip
+            X,
+            path,
+            y=y,
+            sample_weight=sample_weight,
+            seed=self._seed,
+            shuffle=shuffle,
+            columns=self._columns,
+            executor="serial",
+            row_numbers=False,
+            progress=False,
+            **options,
+        )
         if self._mixed:
             # the keywords in them are not those of an estimator
             pass_on([f"distls.ingest: {notice}" for notice in report.notices], None)
@@ -279,9 +291,7 @@ class DatasetEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         model = self.model_
         check_model_scores(dataset, model, "the model")
-        task = PredictTask(
-            DatasetRef.of(dataset), scored_as(model.loss, model.recipe), 1, False, model.target
-        )
+        task = PredictTask(DatasetRef.of(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         return self._executor().map(task, range(len(dataset)), shared=predictor_of(model))
 
 
@@ -302,9 +312,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(
-                f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
-            )
+            raise ValueError(f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from")
         if not self._mixed and self._fit_here(X, codes, sample_weight, classes):
             return self
         with folder_for_rows(X, self._executor()) as folder:

@@ -11,12 +11,7 @@ from distls.estimators.least_squares import (
 )
 from distls.estimators.regressors import CSGDRegressor, GeneralizedLeastSquaresRegressor
 from distls.estimators.sparse import ElasticNet, Lasso, MultiTaskLasso, SparseMulticlassClassifier
-from distls.estimators.stochastic import (
-    AdalineClassifier,
-    MCIDClassifier,
-    SGDQNClassifier,
-    StochasticClassifier,
-)
+from distls.estimators.stochastic import AdalineClassifier, MCIDClassifier, SGDQNClassifier, StochasticClassifier
 from distls.ingestion.request.format_options import KINDS
 from distls.problem import l1_share, penalty_of
 from distls.serving.fitted_model import FittedModel, load_model

@@ -31,9 +31,13 @@ class StreamingEstimator(DatasetEstimator):
         self._stream: Stream | None = None
 
     def _learn(
-        self, X: Any, targets: NDArray[Any], sample_weight: ArrayLike | None, params: dict[str, Any],
+        self,
+        X: Any,
+        targets: NDArray[Any],
+        sample_weight: ArrayLike | None,
+        params: dict[str, Any],
         classes: list[Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Learn from a block of checked rows; targets are codes of `classes`, or numbers if there are none."""
         weight = None
         if sample_weight is not None:
@@ -69,20 +73,14 @@ class StreamingEstimator(DatasetEstimator):
         if params["lanes"] not in (None, 1):
             raise ParameterError(f"lanes={params['lanes']}: partial_fit works in one lane")
         if params.get("steps") is not None:
-            raise ParameterError(
-                f"steps={params['steps']}: partial_fit learns from all rows that it is given"
-            )
+            raise ParameterError(f"steps={params['steps']}: partial_fit learns from all rows that it is given")
         if params.get("alpha") == "path":
             raise ParameterError("alpha='path' needs all rows at once; give partial_fit a number")
         for name in ("eta0", "tolerance"):
             if params.get(name) is not None and needs_measurement(**{name: params[name]}):
-                raise ParameterError(
-                    f"{name}={params[name]} needs all rows at once; leave it out with partial_fit"
-                )
+                raise ParameterError(f"{name}={params[name]} needs all rows at once; leave it out with partial_fit")
         if params.get("center") == "global":
-            raise ParameterError(
-                "center='global' needs all rows at once; use center='running' with partial_fit"
-            )
+            raise ParameterError("center='global' needs all rows at once; use center='running' with partial_fit")
 
     def _begin(self, first: Partition, params: dict[str, Any], classes: list[Any] | None) -> Stream:
         """Return a stream that starts from zeros, or from the weights of `fit`."""
@@ -138,10 +136,17 @@ def _template(
     if fitted is not None:
         return replace(fitted, weights=none, intercept=none, params=params, dataset_fingerprint="")
     return LinearModel(
-        weights=none, intercept=none, classes=classes, method=method, params=params,
-        loss=loss_form(loss_of(params), target, len(classes)), transforms=[], transforms_digest="",
-        dataset_fingerprint="", target=target,
-    )  # fmt: skip
+        weights=none,
+        intercept=none,
+        classes=classes,
+        method=method,
+        params=params,
+        loss=loss_form(loss_of(params), target, len(classes)),
+        transforms=[],
+        transforms_digest="",
+        dataset_fingerprint="",
+        target=target,
+    )
 
 
 def _stored_rows(X: Any) -> Any:

@@ -94,9 +94,7 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     """
 
 
-@estimator(
-    "csgd", "schedule", without=("loss", "class_weight", *(p.name for p in ONE_BLOCK)), dtype="float64"
-)
+@estimator("csgd", "schedule", without=("loss", "class_weight", *(p.name for p in ONE_BLOCK)), dtype="float64")
 class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
 
@@ -127,9 +125,15 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
         X = self._streamable(unwrapped("X", X))
         X, y = validate_data(
-            self, X, unwrapped("y", y), accept_sparse="csr", dtype=number_types(X),
-            multi_output=True, y_numeric=True, reset=first,
-        )  # fmt: skip
+            self,
+            X,
+            unwrapped("y", y),
+            accept_sparse="csr",
+            dtype=number_types(X),
+            multi_output=True,
+            y_numeric=True,
+            reset=first,
+        )
         given = np.asarray(y, dtype=np.float64)
         targets = given.reshape(len(given), -1)
         if first:

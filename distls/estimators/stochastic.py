@@ -52,14 +52,10 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         """
         fresh = not hasattr(self, "classes_")
         X = self._streamable(unwrapped("X", X))
-        X, y = validate_data(
-            self, X, labels_given(y), accept_sparse="csr", dtype=number_types(X), reset=fresh
-        )  # fmt: skip
+        X, y = validate_data(self, X, labels_given(y), accept_sparse="csr", dtype=number_types(X), reset=fresh)
         labels = self._expected_classes(classes)
         if getattr(self, "class_weight", None) == "balanced":
-            raise ParameterError(
-                "class_weight='balanced' needs all rows at once; give weights to partial_fit"
-            )
+            raise ParameterError("class_weight='balanced' needs all rows at once; give weights to partial_fit")
         self._learn(X, _codes(y, labels), sample_weight, self.method_params(labels), list(range(len(labels))))
         self.classes_ = labels
         return self

@@ -80,9 +80,15 @@ class Calibrated(NamedTuple):
 
 @long_call
 def calibrate(
-    model: str | Place | LinearModel, dataset: Scorable, calibration: CalibrationKind | str | None = None, *,
-    threshold_for: str | None = None, executor: Any = None, notify: Notify | None = None, **reading: Any,
-) -> Calibrated:  # fmt: skip
+    model: str | Place | LinearModel,
+    dataset: Scorable,
+    calibration: CalibrationKind | str | None = None,
+    *,
+    threshold_for: str | None = None,
+    executor: Any = None,
+    notify: Notify | None = None,
+    **reading: Any,
+) -> Calibrated:
     """Calibrate the probabilities of a model of classes, or the thresholds of one of label sets, on held-out rows.
 
     Weights stay as they are, and without `threshold_for` so do predicted classes; predicted sets of labels change. A
@@ -207,9 +213,13 @@ def check_held_out(
 
 
 def calibrate_model(
-    executor: Executor, data: Dataset, model: LinearModel, kind: CalibrationKind | str | None, name: str,
+    executor: Executor,
+    data: Dataset,
+    model: LinearModel,
+    kind: CalibrationKind | str | None,
+    name: str,
     threshold_for: str | None = None,
-) -> Calibrated:  # fmt: skip
+) -> Calibrated:
     """Fit the calibration of a model to held-out rows; parameters and errors as those of `calibrate`."""
     model = without_threshold(model)
     chosen = check_calibrable(model.target, model.n_outputs, kind, name)
@@ -292,13 +302,9 @@ class _Fit:
         # Tolerances near rounding: few unknowns, and the same bits wanted on every machine.
         options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-13, "gtol": 1e-8}
         with single_threaded_blas():
-            found = minimize(
-                self._evaluated, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-            )
+            found = minimize(self._evaluated, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         if not np.isfinite(found.fun):
-            raise MismatchError(
-                f"{self._data.path}: the scores of its rows are not finite; nothing to calibrate"
-            )
+            raise MismatchError(f"{self._data.path}: the scores of its rows are not finite; nothing to calibrate")
         deviation, mean = self._objective.deviation, self._objective.mean
         if one:
             return {"scale": found.x / deviation[:1]}
@@ -330,17 +336,13 @@ class _Fit:
         return total
 
 
-def _by_difference(
-    executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]
-) -> RankedScores:
+def _by_difference(executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]) -> RankedScores:
     """Return the rows in the order of the difference of their two scores."""
     total: CurveSum = reduce_rows(executor, data, predictor_of(model), DifferenceTask(*scored))
     return total.curves[0]
 
 
-def _isotonic(
-    executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]
-) -> dict[str, Floats]:
+def _isotonic(executor: Executor, data: Dataset, model: LinearModel, scored: tuple[Any, ...]) -> dict[str, Floats]:
     """Return the increasing function of the difference of two scores that is nearest to the second class's indicator.
 
     Probabilities of 0 and 1 are moved inwards as far as one row more could: no loss is infinite.

@@ -137,9 +137,7 @@ def tightened(
     return {**near, "value": value}
 
 
-def _stationarity(
-    problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _stationarity(problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the gradient of F, or the prox-gradient step of size 1: both are zero at the optimum."""
     w = predictor.coefficients.astype(np.float64)
     if problem.penalty_is_quadratic:

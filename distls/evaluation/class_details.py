@@ -98,8 +98,7 @@ class Ranking:
         areas = [roc_auc(rows) for rows in curves]
         # a class without rows has no precision, and one without others a perfect one
         precisions = [
-            None if area is None else average_precision(rows)
-            for area, rows in zip(areas, curves, strict=True)
+            None if area is None else average_precision(rows) for area, rows in zip(areas, curves, strict=True)
         ]
         table = [
             {"roc_auc": area and area.value, "average_precision": precision and precision.value}
@@ -159,17 +158,32 @@ class ClassDetails:
 
     @classmethod
     def of(
-        cls, total: MetricsSum, k: int, *, weighted: bool, by: str, calibration: str | None,
-        cost: float | None, threshold: dict[str, Any],
-    ) -> ClassDetails:  # fmt: skip
+        cls,
+        total: MetricsSum,
+        k: int,
+        *,
+        weighted: bool,
+        by: str,
+        calibration: str | None,
+        cost: float | None,
+        threshold: dict[str, Any],
+    ) -> ClassDetails:
         """Return the figures of sums over rows."""
         hits = np.cumsum(total.ranks) / total.weight
         return cls(
-            weighted, total.rows, total.right, total.predicted,
+            weighted,
+            total.rows,
+            total.right,
+            total.predicted,
             {at: float(hits[at - 1]) for at in _TOP if at < k},
-            total.missing, Ranking.of(total.curves, k, by), ProbabilityQuality.of(total.probability, k),
-            calibration, ProbabilityQuality.of(total.natural, k), cost, threshold,
-        )  # fmt: skip
+            total.missing,
+            Ranking.of(total.curves, k, by),
+            ProbabilityQuality.of(total.probability, k),
+            calibration,
+            ProbabilityQuality.of(total.natural, k),
+            cost,
+            threshold,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
@@ -180,9 +194,7 @@ class ClassDetails:
             "weighted": self.weighted,
             "top_k_accuracy": [{"k": k, "accuracy": value} for k, value in self.top_k.items()],
             "roc_auc": ranking and ranking.roc_auc and ranking.roc_auc._asdict(),
-            "average_precision": ranking
-            and ranking.average_precision
-            and ranking.average_precision._asdict(),
+            "average_precision": ranking and ranking.average_precision and ranking.average_precision._asdict(),
             "ranked_by": ranking and ranking.by,
             **probability,
             "calibration": self.calibration,

@@ -62,9 +62,7 @@ def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_na
         kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
         raise MismatchError(f"{dataset.path} has {kind}, {model_name} predicts {_PREDICTED[target]}")
     if target == "continuous" and meta.n_targets != n_outputs:
-        raise MismatchError(
-            f"{dataset.path} has {meta.n_targets} targets a row, {model_name} predicts {n_outputs}"
-        )
+        raise MismatchError(f"{dataset.path} has {meta.n_targets} targets a row, {model_name} predicts {n_outputs}")
     if not meta.n_rows:
         raise MismatchError(f"{dataset.path} has no rows to score")
 
@@ -85,9 +83,7 @@ def class_codes(
         if code < 0 and count
     ]
     if unknown_labels and unknown == "error":
-        named = ", ".join(str(label) for label, _ in unknown_labels[:5]) + (
-            ", ..." if len(unknown_labels) > 5 else ""
-        )
+        named = ", ".join(str(label) for label, _ in unknown_labels[:5]) + (", ..." if len(unknown_labels) > 5 else "")
         uses = sum(count for _, count in unknown_labels)
         one, many, use = ("class", "classes", "row") if meta.target == "class" else ("label", "labels", "use")
         what, are = (one, "is") if len(unknown_labels) == 1 else (many, "are")

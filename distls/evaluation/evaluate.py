@@ -40,11 +40,21 @@ from distls.workers.rounds.block_stream import DatasetRef
 
 @long_call
 def evaluate(
-    model: str | Place | LinearModel, dataset: Any, y: Any = None, *, sample_weight: Any = None,
-    unknown_labels: str = "error", costs: str | Path | None = None, weighted: bool = False,
-    beside: str | Place | None = None, executor: Any = None, client: Any = None, name: str | None = None,
-    notify: Notify | None = None, **reading: Any,
-) -> AnyEvaluation:  # fmt: skip
+    model: str | Place | LinearModel,
+    dataset: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    unknown_labels: str = "error",
+    costs: str | Path | None = None,
+    weighted: bool = False,
+    beside: str | Place | None = None,
+    executor: Any = None,
+    client: Any = None,
+    name: str | None = None,
+    notify: Notify | None = None,
+    **reading: Any,
+) -> AnyEvaluation:
     """Score a model on labelled data.
 
     Parameters
@@ -172,9 +182,7 @@ def prove(run: Place, model: LinearModel, dataset: Dataset, executor: Executor) 
 
 # -- costs of wrong predictions --------------------------------------------------------------------------
 
-_SHAPE = (
-    "expected a first line with a blank and the predicted classes, then a line for each class with its costs"
-)
+_SHAPE = "expected a first line with a blank and the predicted classes, then a line for each class with its costs"
 
 
 def read_costs(path: str | Path, classes: Sequence[Label], predicted: Sequence[Label]) -> NDArray[np.float64]:

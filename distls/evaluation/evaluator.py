@@ -158,9 +158,7 @@ class Evaluator:
             problem = problem.with_squares(fitted.debias.alpha)
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         ridge = problem.is_ridge and with_gradient and fitted.debias is None
-        total = await self._summed(
-            predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None
-        )
+        total = await self._summed(predictor, with_gradient=with_gradient, with_rows=ridge and self._mean_row is None)
         # The mean row does not change, and is summed once.
         if len(total.rows):
             self._mean_row = total.rows / total.weight_sum
@@ -245,16 +243,13 @@ class Evaluator:
 
         def gradient_at(intercept: NDArray[np.float64]) -> NDArray[np.float64]:
             nonlocal read, passes
-            total = run_alone(
-                self._summed(replace(predictor, intercept=intercept), with_gradient=True), executor
-            )
+            total = run_alone(self._summed(replace(predictor, intercept=intercept), with_gradient=True), executor)
             read, passes = read + total.ledger.bytes_read, passes + 1.0
             return total.intercept_gradient / total.weight_sum
 
         found = optimal_intercept(
-            gradient_at, predictor.intercept, intercept_curvature(problem),
-            separable=loss_named(problem.loss).separable,
-        )  # fmt: skip
+            gradient_at, predictor.intercept, intercept_curvature(problem), separable=loss_named(problem.loss).separable
+        )
         return replace(predictor, intercept=found), read, passes
 
     async def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
@@ -285,9 +280,7 @@ class Evaluator:
         total = await self._summed(predictor, with_gradient=True)
         return np.asarray(total.gradient / total.weight_sum)
 
-    async def _summed(
-        self, predictor: LinearPredictor, *, with_gradient: bool, with_rows: bool = False
-    ) -> GradientSum:
+    async def _summed(self, predictor: LinearPredictor, *, with_gradient: bool, with_rows: bool = False) -> GradientSum:
         problem, sent = self._problem, predictor if with_gradient else predictor.compact()
         task = GradientTask(self._data, problem.loss, problem.row_weights, with_gradient, with_rows)
         total: GradientSum = await rows_reduced(problem.dataset, sent, task, self._lanes)

@@ -105,9 +105,7 @@ class Evaluation(_Proven):
         used = counts[(counts[:, 0] > 0) | (counts[:, 1] > 0)].tolist()
         values = [_SCORES[name](*row) for row in used]
         if weighted:
-            return _ratio(
-                sum(row[0] * value for row, value in zip(used, values, strict=True)), counts[:, 0].sum()
-            )
+            return _ratio(sum(row[0] * value for row, value in zip(used, values, strict=True)), counts[:, 0].sum())
         return _ratio(sum(values), len(used) + strangers)
 
     def _counts(self) -> tuple[NDArray[Any], int]:
@@ -230,9 +228,7 @@ class LabelEvaluation(_Proven):
 
     def per_class(self) -> list[dict[str, Any]]:
         """Return rows, recall, precision and F1 of each label."""
-        return [
-            _class_row(label, *row) for label, row in zip(self.classes, self.counts.tolist(), strict=True)
-        ]
+        return [_class_row(label, *row) for label, row in zip(self.classes, self.counts.tolist(), strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""

@@ -43,10 +43,13 @@ async def score_targets(
         found = await rows_reduced(dataset, predictor.compact(), residuals)
         _check_weight(dataset, found.weight)
         return RegressionEvaluation(
-            found.ledger.n_rows, found.squares / found.weight, found.squared_deviations / found.weight, weighted,
+            found.ledger.n_rows,
+            found.squares / found.weight,
+            found.squared_deviations / found.weight,
+            weighted,
             None if loss_named(loss).quadratic else found.deviance / found.weight,
             target_names(dataset.meta.source, dataset.meta.n_targets),
-        )  # fmt: skip
+        )
     if dataset.meta.target == "multilabel":
         return await _label_evaluation(dataset, data, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
@@ -79,18 +82,20 @@ async def measure_classes(
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
     # scores that a threshold has moved are not those of the loss any more
     before = natural if model.calibration and "threshold_for" not in model.calibration else None
-    task = MetricsTask(
-        DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before, details=True
-    )
+    task = MetricsTask(DatasetRef.of(dataset), loss, codes, model.n_outputs, weighted, made, before, details=True)
     total: MetricsSum = await rows_reduced(dataset, predictor.compact(), task)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")
     pairs = total.pairs // k, total.pairs % k
     details = ClassDetails.of(
-        total, k, weighted=weighted, by="score" if made is None else "probability", calibration=kind,
+        total,
+        k,
+        weighted=weighted,
+        by="score" if made is None else "probability",
+        calibration=kind,
         cost=None if costs is None else float(total.pair_weights @ costs[pairs]) / total.weight,
         threshold={name: model.calibration[name] for name in THRESHOLD if name in model.calibration},
-    )  # fmt: skip
+    )
     log_loss = total.loss_sum / total.known if made is not None and total.known > 0 else None
     if kind is not None:
         log_loss = None if details.probability is None else details.probability.log_loss
@@ -100,9 +105,7 @@ async def measure_classes(
 
 def _check_weight(dataset: Dataset, weight: float) -> None:
     if not weight > 0.0:
-        raise MismatchError(
-            f"{dataset.path}: the sample weights of its rows sum to {weight:g}; nothing to measure"
-        )
+        raise MismatchError(f"{dataset.path}: the sample weights of its rows sum to {weight:g}; nothing to measure")
 
 
 async def _label_evaluation(
@@ -146,6 +149,5 @@ def _of_classes(
     confusion = np.stack([*np.divmod(total.pairs, max(len(classes), 1)), counts], axis=1)
     error = (total.weight - float(total.right.sum())) / total.weight
     return Evaluation(
-        total.ledger.n_rows, error, log_loss, total.n_unknown, dataset.meta.classes, classes, confusion,
-        details,
-    )  # fmt: skip
+        total.ledger.n_rows, error, log_loss, total.n_unknown, dataset.meta.classes, classes, confusion, details
+    )

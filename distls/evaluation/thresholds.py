@@ -36,9 +36,7 @@ def worth_by(metric: str) -> Callable[[Cuts], Floats]:
         (least,) = values
         if name == "recall":  # the fewest rows, of the cuts that find enough of the class
             return lambda cuts: np.where(cuts.right >= least * cuts.having, -cuts.predicted, -np.inf)
-        return lambda cuts: np.where(
-            (cuts.right >= least * cuts.predicted) & (cuts.right > 0), cuts.right, -np.inf
-        )
+        return lambda cuts: np.where((cuts.right >= least * cuts.predicted) & (cuts.right > 0), cuts.right, -np.inf)
     if name == "cost" and len(values) == 2 and min(values) > 0.0 and max(values) < np.inf:
         wrong, missed = values
         return lambda cuts: -wrong * (cuts.predicted - cuts.right) - missed * (cuts.having - cuts.right)
@@ -63,9 +61,7 @@ def with_threshold(model: LinearModel, rows: RankedScores, metric: str, name: st
     `rows` are held-out rows by the difference of their scores.
     """
     if "calibration" in model.recipe:
-        raise ParameterError(
-            f"threshold_for={metric}: {name} has shares of classes for scores, which cannot be moved"
-        )
+        raise ParameterError(f"threshold_for={metric}: {name} has shares of classes for scores, which cannot be moved")
     cut = best_cut(rows, model.weights.dtype, worth_by(metric))
     if cut is None:
         raise MismatchError(f"threshold_for={metric}: no score of the held-out rows reaches it; ask for less")
@@ -82,9 +78,7 @@ def with_threshold(model: LinearModel, rows: RankedScores, metric: str, name: st
         "threshold_for": metric, "threshold": moved, "probability": float(at_cut),
         "intercept": model.intercept.astype(np.float64).tolist(),
     }  # fmt: skip
-    return replace(
-        model, intercept=intercept, calibration={**model.calibration, **said}, calibration_arrays=arrays
-    )
+    return replace(model, intercept=intercept, calibration={**model.calibration, **said}, calibration_arrays=arrays)
 
 
 def without_threshold(model: LinearModel) -> LinearModel:

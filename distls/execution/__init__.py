@@ -122,9 +122,7 @@ def open_executor(options: ClusterOptions) -> OpenExecutor:
         start_fork_server()
         from distls.execution.dask.local_cluster import start_local
 
-        return start_local(
-            budget.workers, budget.threads, options.memory_limit, log_level=_log_level(options)
-        )
+        return start_local(budget.workers, budget.threads, options.memory_limit, log_level=_log_level(options))
 
     return OpenExecutor(started(start), budget)
 
@@ -132,9 +130,7 @@ def open_executor(options: ClusterOptions) -> OpenExecutor:
 def _connected(options: ClusterOptions, scheduler: str) -> OpenExecutor:
     asked = (options.memory_limit, options.workers, options.threads_per_worker)
     if options.executor == "serial" or any(option is not None for option in asked):
-        raise ParameterError(
-            "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
-        )
+        raise ParameterError("--scheduler uses the cluster's own workers and limits; drop the other cluster options")
     from distls.execution.dask.remote_cluster import connect
 
     remote = connect(scheduler, certificates=options.certificates, log_level=_log_level(options))
@@ -175,9 +171,7 @@ def executor_of(executor: Any = None, client: Any = None) -> Executor:
 
 def _named_executor(name: str) -> Executor:
     if name not in ("auto", "serial", "dask"):
-        raise ParameterError(
-            f"executor={name!r}: must be 'auto', 'serial' or 'dask', an executor or a Dask client"
-        )
+        raise ParameterError(f"executor={name!r}: must be 'auto', 'serial' or 'dask', an executor or a Dask client")
     # Dask is not imported to find out: where nobody has, no client is open.
     if name != "serial" and "distributed" in sys.modules:
         from distls.execution.dask.remote_cluster import of_current_client

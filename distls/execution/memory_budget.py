@@ -70,9 +70,7 @@ def human(n_bytes: float) -> str:
     """Write a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(n_bytes) < 1024:
-            return (
-                f"{n_bytes:.0f} {unit}" if unit in ("B", "KiB") or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
-            )
+            return f"{n_bytes:.0f} {unit}" if unit in ("B", "KiB") or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1024
     return f"{n_bytes:.1f} TiB"
 

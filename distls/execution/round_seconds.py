@@ -43,13 +43,9 @@ class Cluster:
         return self.workers * self.threads
 
 
-def exchange(
-    cluster: Cluster, *, lanes: int, shared_bytes: int, result_bytes: int
-) -> tuple[Traffic, dict[str, float]]:
+def exchange(cluster: Cluster, *, lanes: int, shared_bytes: int, result_bytes: int) -> tuple[Traffic, dict[str, float]]:
     """Return what a reduction of so many lanes sends, and its seconds without the work, by what they are spent on."""
-    traffic = traffic_of(
-        shared_bytes, result_bytes, lanes=lanes, workers=cluster.workers, threads=cluster.threads
-    )
+    traffic = traffic_of(shared_bytes, result_bytes, lanes=lanes, workers=cluster.workers, threads=cluster.threads)
     sent = traffic.sent / cluster.bandwidth + _fetch_seconds(shared_bytes, traffic, cluster)
     # What the driver merges has been returned; a worker fetches it first.
     merge = 1 / MERGE_RATE + (1 / cluster.bandwidth if traffic.merges else 0.0)

@@ -37,11 +37,7 @@ def reading_lanes(dataset: Dataset, parallelism: int | None = None) -> list[Lane
 
 
 async def rows_reduced(
-    dataset: Dataset,
-    shared: Any,
-    task: Task,
-    lanes: Sequence[Lane] | None = None,
-    only: Sequence[int] | None = None,
+    dataset: Dataset, shared: Any, task: Task, lanes: Sequence[Lane] | None = None, only: Sequence[int] | None = None
 ) -> Any:
     """Reduce a task over all rows of a data set, or of some partitions, as a part of a fit.
 

@@ -32,9 +32,7 @@ from distls.workers.ingestion.transforms import stored_width, transforms_digest
 _SHOWN = 20  # columns named in a notice
 _CYCLES = tuple(f"[{part}]" for part in DATE_PARTS[1:])
 _SETS = "sets are labels with commas between them"
-_CONSTANT = (
-    "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant"
-)
+_CONSTANT = "--kind NAME=category (hash, id) of a table keeps them apart; of other sources, subtract a constant"
 _BESIDE = "once transformed, beside others that are much larger, in float64 too"
 # where values become equal, and what keeps them
 _EQUAL = (
@@ -109,9 +107,7 @@ def joined_labels(meta: DatasetMeta, read: Any) -> tuple[str, ...]:
     parts = {part.strip() for label in meta.classes for part in str(label).split(",")}
     if meta.target == "class" and not prefixed and 0 < 2 * len(parts) <= len(meta.classes):
         first = next(label for label in meta.classes if "," in str(label))
-        return (
-            f'the classes are lists of {len(parts):,} labels, such as "{first}": --multilabel reads sets',
-        )
+        return (f'the classes are lists of {len(parts):,} labels, such as "{first}": --multilabel reads sets',)
     many = ((mark, n) for mark, n in found if 2 * n > len(meta.classes))
     said = f"of {len(meta.classes):,} labels have"
     return tuple(f'{n:,} {said} "{mark}" in them: {marks[mark]}' for mark, n in many)
@@ -130,11 +126,7 @@ def code_notices(survey: Survey) -> tuple[str, ...]:
 
 
 def digit_notices(
-    data: Dataset,
-    parts: Sequence[Merged],
-    rounded: Mapping[int, EqualValues],
-    source: Sequence[str],
-    centred: bool,
+    data: Dataset, parts: Sequence[Merged], rounded: Mapping[int, EqualValues], source: Sequence[str], centred: bool
 ) -> list[str]:
     """Return notices of columns in which different values became equal: as they were read, or by the transforms.
 
@@ -153,8 +145,7 @@ def digit_notices(
         name: _two_read(values)
         for name, values in numbers.items()
         # centred, all values of one partition were compared; of several each for itself
-        if values.level < 2
-        and not (centred and (name in later or len(parts) == 1 or values.high - values.low <= KEPT))
+        if values.level < 2 and not (centred and (name in later or len(parts) == 1 or values.high - values.low <= KEPT))
     }
     # the other was never a number
     long = {name: _apart(v.high, v.high)[0] for name, v in numbers.items() if v.level == 2}

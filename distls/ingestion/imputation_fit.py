@@ -83,10 +83,7 @@ class ImputeFit:
         step = {"name": "impute", "columns": self.spec.n_columns, "kept": self.spec.n_columns + len(marked)}
         step |= {"indicators": marked, **({"moved": self.moved} if self.moved else {})}
         by_column = dict(zip(columns.tolist(), gaps.tolist(), strict=True))
-        fill, notice = (
-            [*self.fill.tolist()] + [0.0] * len(marked),
-            _notice(numbers, by_column, self.fill, n_rows),
-        )
+        fill, notice = ([*self.fill.tolist()] + [0.0] * len(marked), _notice(numbers, by_column, self.fill, n_rows))
         return {"stand_ins": self._stand_ins(by_column, counts), "step": step, "fill": fill, "notice": notice}
 
     def _stand_ins(self, gaps: dict[int, int], counts: Ints) -> dict[str, list[float]]:

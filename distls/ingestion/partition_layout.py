@@ -102,9 +102,7 @@ def partition_items(
     ]
 
 
-def _cut(
-    part: int, n_words: Ints, n_bytes: Ints, fraction: float, partition_size: int
-) -> list[PartitionItem]:
+def _cut(part: int, n_words: Ints, n_bytes: Ints, fraction: float, partition_size: int) -> list[PartitionItem]:
     """Cut buckets into runs that hold about `partition_size` decoded bytes of this part."""
     ends = np.cumsum(n_bytes)
     wanted = int(min(max(np.ceil(fraction * ends[-1] / partition_size), 1), len(ends)))

@@ -256,9 +256,7 @@ class IngestRun:
         notices = self._notices(datasets[0].meta, survey, schema, missing)
         if self.like is None:
             merged = [result["merged"] for result in results]
-            notices += dataset_facts.digit_notices(
-                datasets[0], merged, rounded, self.plan.feature_names, self._centred
-            )
+            notices += dataset_facts.digit_notices(datasets[0], merged, rounded, self.plan.feature_names, self._centred)
         return dataset_facts.ingest_report(datasets, survey, notices, dropped)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
@@ -347,12 +345,7 @@ class IngestRun:
         return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
 
     def _notices(self, meta: DatasetMeta, survey: Survey, schema: Schema, missing: str) -> list[str]:
-        notices = [
-            *self.plan.notices,
-            *dataset_facts.code_notices(survey),
-            *schema.notices,
-            *filter(None, [missing]),
-        ]
+        notices = [*self.plan.notices, *dataset_facts.code_notices(survey), *schema.notices, *filter(None, [missing])]
         notices += dataset_facts.joined_labels(meta, self.plan.read) if self.like is None else ()
         notices += dataset_facts.lost_labels(meta) if self.options.split and self.like is None else ()
         centred = self.plan.is_dense or centres(self.transforms)

@@ -228,10 +228,7 @@ def _target(survey: Survey, options: IngestOptions, like: Like | None, notices: 
 
 
 def _check_words(
-    target: TargetKind,
-    options: IngestOptions,
-    fraction: tuple[float, str] | None,
-    word: tuple[str, str] | None,
+    target: TargetKind, options: IngestOptions, fraction: tuple[float, str] | None, word: tuple[str, str] | None
 ) -> None:
     """Refuse labels that are words unless all labels are classes."""
     if word is None:

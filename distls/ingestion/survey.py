@@ -247,9 +247,7 @@ class _Survey:
             return []
         text, where = self._first_word(name)
         remedy = f'; --na-values "{text}" if that stands for no value' * (len(values) == len(numbers) + 1)
-        return [
-            f'column "{name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): it is {what}{remedy}'
-        ]
+        return [f'column "{name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): it is {what}{remedy}']
 
     def _notices_of_others(self) -> list[str]:
         """Name the columns that became no categories."""
@@ -261,9 +259,7 @@ class _Survey:
             for name, text in self.texts.items()
         ]
         many = f"has too many values for a feature each: they are hashed into {MOST_DECLARED:,} features"
-        return others + [
-            f'column "{name}" {many}; --kind "{name}=ignore" leaves it out' for name in self.hashed
-        ]
+        return others + [f'column "{name}" {many}; --kind "{name}=ignore" leaves it out' for name in self.hashed]
 
     def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
         """Name the columns that became categories, and why if that may surprise."""

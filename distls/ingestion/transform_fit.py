@@ -94,9 +94,7 @@ def _with_imputation(spec: AssemblySpec, training: Items, mapped: Mapped) -> Fit
     return _stored(spec, FittedTransforms((found.step, *others), own, 1.0, found.notice, found.stand_ins))
 
 
-def _with_counts(
-    spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
-) -> FittedTransforms:
+def _with_counts(spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped) -> FittedTransforms:
     # what is filled in counts too
     first = fitted.steps[:1] if "fill" in fitted.features else ()
     before = replace(spec, transforms=first, fitted=fitted.names)
@@ -151,9 +149,7 @@ def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[Ints, 
     return counts[:-1], int(counts[-1])
 
 
-def _with_moments(
-    spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
-) -> FittedTransforms:
+def _with_moments(spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped) -> FittedTransforms:
     place = next(n for n, step in enumerate(fitted.steps) if step["name"] == "standardize")
     if not spec.staging.has_array("std"):
         before = replace(spec, transforms=fitted.steps[:place], fitted=fitted.names)
@@ -183,9 +179,7 @@ def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
 # -- the choice of transform=auto, by the rows (docs/decisions/0025) -------------------------------------
 
 
-def completed_transforms(
-    options: IngestOptions, survey: Survey, schema: Schema
-) -> tuple[IngestOptions, Schema]:
+def completed_transforms(options: IngestOptions, survey: Survey, schema: Schema) -> tuple[IngestOptions, Schema]:
     """Return the options with all transforms: those that suit the rows, if that is asked, and of missing values.
 
     The schema has a notice of what was chosen.

@@ -32,11 +32,7 @@ def register_export_format(format: ExportFormat) -> None:
 
 for _format in (
     ExportFormat(
-        "onnx",
-        "distls.interchange.onnx_graph:to_onnx",
-        has_probabilities=True,
-        has_platt=True,
-        has_columns=True,
+        "onnx", "distls.interchange.onnx_graph:to_onnx", has_probabilities=True, has_platt=True, has_columns=True
     ),
     ExportFormat(
         "sklearn",

@@ -91,11 +91,19 @@ def _read(text: bytes) -> LinearModel:
             weights, intercept = weights[:, order], intercept[order]
         labels.sort()
     return LinearModel(
-        weights=np.ascontiguousarray(weights), intercept=np.ascontiguousarray(intercept), classes=[*labels],
-        method="liblinear", loss=loss.name, params={"solver_type": solver, "bias": bias}, transforms=[],
-        transforms_digest="", dataset_fingerprint="", zero_based=False, source={"format": "svmlight"},
+        weights=np.ascontiguousarray(weights),
+        intercept=np.ascontiguousarray(intercept),
+        classes=[*labels],
+        method="liblinear",
+        loss=loss.name,
+        params={"solver_type": solver, "bias": bias},
+        transforms=[],
+        transforms_digest="",
+        dataset_fingerprint="",
+        zero_based=False,
+        source={"format": "svmlight"},
         target="continuous" if numeric else "class",
-    )  # fmt: skip
+    )
 
 
 def _loss_of(solver: str, n_classes: int) -> Loss:

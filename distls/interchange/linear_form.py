@@ -31,9 +31,7 @@ def check_expressible(model: FittedModel, format: ExportFormat) -> None:
     if "calibration" in model.recipe:
         raise ParameterError(f"{model.name}: calibrated least squares cannot be exported to {to}")
     if model.recipe:
-        raise ParameterError(
-            f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
-        )
+        raise ParameterError(f"{model.name}: generated features (of {model.method}) cannot be exported to {to}")
     # in most programs gaps are filled, and words and numbers transformed, by nobody
     raw = format.is_after or format.has_columns
     if not raw and any(s["name"] == "impute" or "ranges" in s for s in model.transforms):
@@ -122,10 +120,7 @@ def _coded(model: FittedModel) -> bool:
 
 def has_one_output(model: FittedModel) -> bool:
     """Return whether two classes have opposite scores."""
-    return bool(
-        np.array_equal(model.weights[:, 0], -model.weights[:, 1])
-        and model.intercept[0] == -model.intercept[1]
-    )
+    return bool(np.array_equal(model.weights[:, 0], -model.weights[:, 1]) and model.intercept[0] == -model.intercept[1])
 
 
 def has_sigmoids(model: FittedModel) -> bool:

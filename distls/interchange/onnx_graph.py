@@ -29,9 +29,7 @@ def to_onnx(model: FittedModel) -> tuple[bytes, str]:
     not installed.
     """
     if model.source.get("format") == "text":
-        raise ParameterError(
-            f"{model.name}: hashing of text cannot be expressed in ONNX; --to sklearn includes it"
-        )
+        raise ParameterError(f"{model.name}: hashing of text cannot be expressed in ONNX; --to sklearn includes it")
     if needs_digits(model.transforms):
         raise ParameterError(
             f"{model.name}: float32, as ONNX has rows here, would make values of its columns equal; --to sklearn or npz"
@@ -90,9 +88,7 @@ class _Graph:
 
     def array(self) -> None:
         """Add the rows as one array."""
-        self._input(
-            "X", self.onnx.TensorProto.FLOAT, source_width(self.model.transforms, self.model.n_features)
-        )
+        self._input("X", self.onnx.TensorProto.FLOAT, source_width(self.model.transforms, self.model.n_features))
         if self.dtype == np.float64:
             self.add("Cast", to=self.onnx.TensorProto.DOUBLE)
 
@@ -119,9 +115,7 @@ class _Graph:
         self.last, *others = [*parts, *marked]
         self.add("Concat", *others, axis=1)
         names = ", ".join(feature.name for feature in features)
-        self.expected = (
-            f"columns {names}, inputs of shape (n_rows, 1): texts of categories, float32 of numbers"
-        )
+        self.expected = f"columns {names}, inputs of shape (n_rows, 1): texts of categories, float32 of numbers"
 
     def _indicators(self, feature: Feature, stand_in: Any) -> None:
         """Add the features of a category; a value that training did not have is none of them."""
@@ -133,9 +127,12 @@ class _Graph:
             if feature.impute == "most_frequent":  # the empty category's own feature has no weight
                 spelled[""] = known[stand_in]
         self.add(
-            "LabelEncoder", domain="ai.onnx.ml", keys_strings=[*spelled], values_int64s=[*spelled.values()],
+            "LabelEncoder",
+            domain="ai.onnx.ml",
+            keys_strings=[*spelled],
+            values_int64s=[*spelled.values()],
             default_int64=feature.size,
-        )  # fmt: skip
+        )
         # numbers beyond the last indicator set none
         self.add("OneHot", np.array(feature.size), np.array([0, 1]))
         self.add("Squeeze", np.array([1]))

@@ -16,13 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    LabelBinarizer,
-    Normalizer,
-    OneHotEncoder,
-    StandardScaler,
-)
+from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, Normalizer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from distls.ingestion.formats.documents import known_hashing
@@ -59,9 +53,7 @@ def pipeline_of(model: FittedModel) -> tuple[Pipeline, str]:
     first, rows = _first_step(model)
     transforms, own = [*model.transforms], Folded(model.weights, model.intercept)
     if any("dense" in step for step in transforms[:-1]):
-        raise ParameterError(
-            f"{model.name}: numbers beside words, standardized and then transformed; --to npz"
-        )
+        raise ParameterError(f"{model.name}: numbers beside words, standardized and then transformed; --to npz")
     if transforms and "dense" in transforms[-1]:
         # rows stay sparse: what is centred is so in the weights
         own = without_standardize(model, own, transforms.pop()["dense"])
@@ -108,8 +100,7 @@ def _encoder(model: FittedModel, features: tuple[Feature, ...]) -> ColumnTransfo
         rows[feature.name] = [stand_in or 0.0 if number else (feature.categories or ("",))[0]] * 2
     # behind all columns
     columns += [
-        (f"gaps {k}", MissingIndicator(features="all"), [starts[start].name])
-        for k, start in enumerate(gaps.indicators)
+        (f"gaps {k}", MissingIndicator(features="all"), [starts[start].name]) for k, start in enumerate(gaps.indicators)
     ]
     return ColumnTransformer(columns, sparse_threshold=1.0).fit(pd.DataFrame(rows))
 
@@ -165,9 +156,7 @@ def _transform(model: FittedModel, step: dict[str, Any]) -> BaseEstimator:
     if name == "standardize":
         return _scaler(model.features["std"], model.features.get("mean"))
     # a scaler takes sparse and dense rows, TfidfTransformer makes sparse ones
-    return _scaler(
-        1.0 / model.features["idf"] if name == "idf" else np.full(n_features, step["divisor"]), None
-    )
+    return _scaler(1.0 / model.features["idf"] if name == "idf" else np.full(n_features, step["divisor"]), None)
 
 
 def _apart(made: BaseEstimator, ranges: list[list[int]], rows: Any) -> ColumnTransformer:
@@ -194,9 +183,7 @@ def _scaler(scale: Any, mean: Any) -> StandardScaler:
 def _linear(model: FittedModel, own: Folded) -> BaseEstimator:
     if model.target == "continuous":
         single = model.n_outputs == 1
-        weights, intercept = (
-            (own.weights[:, 0], own.intercept[0]) if single else (own.weights.T, own.intercept)
-        )
+        weights, intercept = (own.weights[:, 0], own.intercept[0]) if single else (own.weights.T, own.intercept)
         return _with_weights(LinearRegression(), weights, intercept)
     if model.target == "multilabel":
         return _one_versus_rest(model, Folded(own.weights, own.intercept - label_threshold(model)))
@@ -235,8 +222,7 @@ def _one_versus_rest(model: FittedModel, own: Folded) -> OneVsRestClassifier:
     kind = LogisticRegression if has_sigmoids(model) else LinearSVC
     made = OneVsRestClassifier(kind())
     made.estimators_ = [
-        _with_weights(kind(), column[None, :], own.intercept[k : k + 1])
-        for k, column in enumerate(own.weights.T)
+        _with_weights(kind(), column[None, :], own.intercept[k : k + 1]) for k, column in enumerate(own.weights.T)
     ]
     for estimator in made.estimators_:
         estimator.classes_ = np.array([0, 1])

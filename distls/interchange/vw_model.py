@@ -35,10 +35,7 @@ def to_vw(model: FittedModel) -> tuple[bytes, str]:
     reduction, labels = "", ""
     if model.target == "class" and len(model.classes) == 2:
         own = Folded(one_of_two(own.weights.T).T, one_of_two(own.intercept))
-        reduction, labels = (
-            "--binary",
-            f"; predictions are -1 for {model.classes[0]} and 1 for {model.classes[1]}",
-        )
+        reduction, labels = ("--binary", f"; predictions are -1 for {model.classes[0]} and 1 for {model.classes[1]}")
     elif model.target == "multilabel":
         # vw predicts the labels of positive scores
         own = Folded(own.weights, own.intercept - label_threshold(model))
@@ -51,12 +48,8 @@ def to_vw(model: FittedModel) -> tuple[bytes, str]:
     # weights of one feature are neighbours, in groups of a power of two
     shift = (own.weights.shape[1] - 1).bit_length()
     if bits + shift > _MOST_BITS:
-        raise ParameterError(
-            f"{model.name}: {own.weights.size} weights are too many for a table of Vowpal Wabbit"
-        )
-    return _saved(own, f"{reduction} -b {bits + shift}", 2**bits, shift), expected_rows(
-        model
-    ) + names + labels
+        raise ParameterError(f"{model.name}: {own.weights.size} weights are too many for a table of Vowpal Wabbit")
+    return _saved(own, f"{reduction} -b {bits + shift}", 2**bits, shift), expected_rows(model) + names + labels
 
 
 def _names_and_bits(model: FittedModel, own: Folded) -> tuple[str, int]:
@@ -148,12 +141,19 @@ def _model(table: Any, intercept: Any, options: dict[str, str], bits: int) -> Li
     elif of_classes:
         loss, classes = binary_form(loss), [-1, 1]
     return LinearModel(
-        weights=np.ascontiguousarray(table), intercept=intercept, classes=classes, method="vw", loss=loss.name,
-        params={"options": " ".join(f"{name} {value}".strip() for name, value in options.items())}, transforms=[],
-        transforms_digest="", dataset_fingerprint="", zero_based=True,
+        weights=np.ascontiguousarray(table),
+        intercept=intercept,
+        classes=classes,
+        method="vw",
+        loss=loss.name,
+        params={"options": " ".join(f"{name} {value}".strip() for name, value in options.items())},
+        transforms=[],
+        transforms_digest="",
+        dataset_fingerprint="",
+        zero_based=True,
         source={"format": "vw", "recipe": {"hash_bits": bits, "namespace": ""}},
         target="class" if classes else "continuous",
-    )  # fmt: skip
+    )
 
 
 def _options(text: str) -> dict[str, str]:

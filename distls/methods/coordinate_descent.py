@@ -27,8 +27,7 @@ from distls.methods.parameters import (
 from distls.methods.requirements import loss_with, penalty_with
 
 _PAPER = (
-    "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
-    "Classification"
+    "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass Classification"
 )
 SPARSE_PENALTY = "l1l2"
 _OF_NUMBERS = {"loss": OF_NUMBERS}

@@ -108,16 +108,11 @@ class Method:
         typed = {p.name: p for p in self.parameters}
         # several values of one parameter are settings to choose from
         values = {
-            name: [
-                self._parse(typed[name], each)
-                for each in (value if isinstance(value, (list, tuple)) else [value])
-            ]
+            name: [self._parse(typed[name], each) for each in (value if isinstance(value, (list, tuple)) else [value])]
             for name, value in own.items()
             if name in self.published
         }
-        departs = [
-            f"{n}={own[n]}" for n, found in values.items() if any(v != self.published[n] for v in found)
-        ]
+        departs = [f"{n}={own[n]}" for n, found in values.items() if any(v != self.published[n] for v in found)]
         # a strength by the rows is ours, as are columns standardized where none is given
         plain = {"alpha": typed["alpha"].default}
         return {**plain, **self.published, **own}, ", ".join(departs) or None

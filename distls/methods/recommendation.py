@@ -79,9 +79,7 @@ def _for_shape(data: Dataset, limited: bool) -> Recommendation:
         params: Params = {"alpha": "path", "folds": folds, **_table_alphas(data)}
         if meta.target != "class":
             params["link"] = "identity" if numbers else "logit"
-        return Recommendation(
-            "gls", params, f"{meta.n_features} features are few: {_found(folds)}", _TABLE_PASSES
-        )
+        return Recommendation("gls", params, f"{meta.n_features} features are few: {_found(folds)}", _TABLE_PASSES)
     if numbers or meta.target == "multilabel":
         params = {"loss": OF_NUMBERS, "alpha": "path", "alphas": _ALPHAS, **_search(data, folds)}
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
@@ -145,9 +143,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
             "alphas": _ALPHAS,
             **_search(data, folds),
         }
-        reason = (
-            f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
-        )
+        reason = f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
         params = {
@@ -160,9 +156,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
         reason = f"{weights:,} weights are many: a support vector machine, {_found(2)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     return Recommendation(
-        "sgd",
-        {},
-        f"{meta.n_rows:,} rows with {outputs} classes are much work: one setting that rarely needs tuning",
+        "sgd", {}, f"{meta.n_rows:,} rows with {outputs} classes are much work: one setting that rarely needs tuning"
     )
 
 

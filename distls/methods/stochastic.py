@@ -34,9 +34,7 @@ _stochastic = partial(Method, solver=STOCHASTIC_SOLVER, path=True, side_by_side=
 
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 _QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
-_CSGD_PAPER = (
-    "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
-)
+_CSGD_PAPER = "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
 
 _SQUARED = {"loss": default_losses.OF_NUMBERS}
 _LABELS = {"loss": default_losses.OF_LABELS}

@@ -76,13 +76,24 @@ class ClusterPlan(Shown):
 
 
 def plan(
-    method: str | Place | Dataset, dataset: str | Place | Dataset | None = None, *,
-    params: Mapping[str, Any] | None = None, passes: float | None = None, seed: int = 0,
-    as_published: bool = False, parallelism: int | None = None, probe: bool = True,
-    cluster: str | None = None, bandwidth: str | None = None, latency: str | None = None,
-    bytes: int | str | None = None, rate: float | None = None, workers: int | None = None,
-    threads: int | None = None, memory_limit: int | str | None = None,
-) -> Plan | ClusterPlan:  # fmt: skip
+    method: str | Place | Dataset,
+    dataset: str | Place | Dataset | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    passes: float | None = None,
+    seed: int = 0,
+    as_published: bool = False,
+    parallelism: int | None = None,
+    probe: bool = True,
+    cluster: str | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
+    bytes: int | str | None = None,
+    rate: float | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    memory_limit: int | str | None = None,
+) -> Plan | ClusterPlan:
     """Return what a fit will cost in memory, bytes and seconds, as ``distls plan`` shows it.
 
     Parameters
@@ -171,9 +182,7 @@ def plan_cluster(
 
 def _predict(plan: Plan, cluster: Cluster, size: tuple[int, int], rate: float | None) -> ClusterPlan:
     """Return the plan with the seconds of a round on data of `size` (rows, blocks)."""
-    traffic, one = exchange(
-        cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes
-    )
+    traffic, one = exchange(cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes)
     limit = None
     parts = {name: plan.reductions * seconds for name, seconds in one.items()}
     if rate is not None:
@@ -191,10 +200,7 @@ def _predict(plan: Plan, cluster: Cluster, size: tuple[int, int], rate: float | 
         cluster=cluster,
         n_rows=size[0],
         partitions=size[1],
-        round_bytes={
-            **{name: plan.reductions * n_bytes for name, n_bytes in moved.items()},
-            "read": _read_bytes(plan),
-        },
+        round_bytes={**{name: plan.reductions * n_bytes for name, n_bytes in moved.items()}, "read": _read_bytes(plan)},
         round_parts=parts,
         round_seconds=total,
         scheduler_bytes=SCHEDULER_BYTES
@@ -277,10 +283,13 @@ def resized(dataset: Dataset, stored_bytes: int) -> Dataset:
     count = max(1, math.ceil(decoded * factor / max(_PARTITION, largest)))
     meta, table = dataset.meta, dataset.table
     grown = msgspec.structs.replace(
-        meta, n_rows=_times(meta.n_rows, factor), nnz=_times(meta.nnz, factor),
+        meta,
+        n_rows=_times(meta.n_rows, factor),
+        nnz=_times(meta.nnz, factor),
         label_counts=[_times(rows, factor) for rows in meta.label_counts],
-        label_weights=[weight * factor for weight in meta.label_weights], weight_sum=meta.weight_sum * factor,
-    )  # fmt: skip
+        label_weights=[weight * factor for weight in meta.label_weights],
+        weight_sum=meta.weight_sum * factor,
+    )
     parts = PartitionTable(
         _cut(grown.n_rows, count),
         _cut(grown.nnz, count),

@@ -46,18 +46,26 @@ from distls.workers.rounds.block_stream import DatasetRef
 
 Progress = Callable[[int, int, str], None]
 # names of our columns, and those that a line of CSV has in quotes
-_TAKEN = re.compile(
-    r'row|labels|source_(row|file)|(label|score|probability|prediction)(_\d+)?|.*[",\r\n].*', re.DOTALL
-)
+_TAKEN = re.compile(r'row|labels|source_(row|file)|(label|score|probability|prediction)(_\d+)?|.*[",\r\n].*', re.DOTALL)
 _REMEDY = "nothing was written under that name; make room and predict again"
 
 
 @long_call
 def predict(
-    model: str | Place | LinearModel, dataset: Scorable, out: str | Place, *, top: int = 1,
-    proba: bool = False, labelled: bool = False, overwrite: bool = False, executor: Any = None,
-    client: Any = None, progress: Any = None, notify: Notify | None = None, **reading: Any,
-) -> int:  # fmt: skip
+    model: str | Place | LinearModel,
+    dataset: Scorable,
+    out: str | Place,
+    *,
+    top: int = 1,
+    proba: bool = False,
+    labelled: bool = False,
+    overwrite: bool = False,
+    executor: Any = None,
+    client: Any = None,
+    progress: Any = None,
+    notify: Notify | None = None,
+    **reading: Any,
+) -> int:
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
 
     Parameters
@@ -155,9 +163,15 @@ def _alone(target: Place, ids: frozenset[str]) -> Iterator[None]:
 
 
 def _write(
-    fitted: LinearModel, data: Dataset, target: Place, top: int, proba: bool, executor: Executor,
-    progress: Progress | None, complete: Callable[[], None],
-) -> None:  # fmt: skip
+    fitted: LinearModel,
+    data: Dataset,
+    target: Place,
+    top: int,
+    proba: bool,
+    executor: Executor,
+    progress: Progress | None,
+    complete: Callable[[], None],
+) -> None:
     shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
@@ -216,9 +230,7 @@ def _check_new(out: Place, overwrite: bool, data: Scorable, ids: frozenset[str])
     if isinstance(out, Path) and any(map(out.samefile, there)):  # through links too
         raise MismatchError(f"{out}: the data that are predicted, which are only read; choose another name")
     if not are_predictions(out, ids):
-        raise MismatchError(
-            f"{out}: not predictions of distls, which alone are overwritten; choose another name"
-        )
+        raise MismatchError(f"{out}: not predictions of distls, which alone are overwritten; choose another name")
 
 
 def _counted(
@@ -240,9 +252,8 @@ def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
 
 
 def _write_csv(
-    target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str],
-    shown: OriginColumns | None,
-) -> None:  # fmt: skip
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str], shown: OriginColumns | None
+) -> None:
     columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
     with text_file(target) as file:
         writer, row = csv.writer(file), 0
@@ -279,8 +290,7 @@ class _LabelColumns:
         assert block.labels is not None
         codes, bounds = block.labels.tolist(), block.indptr.tolist()
         return [
-            ",".join([self._quoted[code] for code in codes[first:last]])
-            for first, last in itertools.pairwise(bounds)
+            ",".join([self._quoted[code] for code in codes[first:last]]) for first, last in itertools.pairwise(bounds)
         ]
 
 
@@ -291,9 +301,8 @@ def _csv_field(text: str) -> str:
 
 
 def _write_zarr(
-    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int,
-    shown: OriginColumns | None,
-) -> None:  # fmt: skip
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int, shown: OriginColumns | None
+) -> None:
     width = model.n_outputs if model.target == "continuous" else top
     dtype = model.weights.dtype
     facts = None if shown is None else shown.origins.facts

@@ -68,9 +68,13 @@ class Comparison(Shown):
 
 @long_call
 def compare(
-    runs: Sequence[str | Place], data: str | Place | None = None, *, html: str | Place | None = None,
-    executor: Any = None, **workers: Unpack[Workers],
-) -> Comparison:  # fmt: skip
+    runs: Sequence[str | Place],
+    data: str | Place | None = None,
+    *,
+    html: str | Place | None = None,
+    executor: Any = None,
+    **workers: Unpack[Workers],
+) -> Comparison:
     """Compare runs of the same classes and features, with `data` also their predictions for its rows.
 
     With `html` a page of it is written too.
@@ -113,9 +117,7 @@ def _check_alike(records: Sequence[RunRecord]) -> None:
         first, other = known[0]
         for what, mine, its in _sides(model, other):
             if mine != its:
-                raise MismatchError(
-                    f"{name} cannot be compared with {first}: it has {what(mine)}, that {what(its)}"
-                )
+                raise MismatchError(f"{name} cannot be compared with {first}: it has {what(mine)}, that {what(its)}")
         _check_feature_names(name, model, first, other)
 
 
@@ -195,9 +197,7 @@ def _products(one: NDArray[Any], two: NDArray[Any]) -> NDArray[np.float64]:
 # -- predictions -----------------------------------------------------------------------------------------
 
 
-def _agreement(
-    records: Sequence[RunRecord], names: Sequence[str], data: Dataset, executor: Executor
-) -> dict[str, Any]:
+def _agreement(records: Sequence[RunRecord], names: Sequence[str], data: Dataset, executor: Executor) -> dict[str, Any]:
     """Compare the predicted classes for every row; labels that no model knows count as errors."""
     models = []
     for record in records:
@@ -205,9 +205,7 @@ def _agreement(
         if record.model is None:
             raise MismatchError(f"{name}: no model yet; `distls resume {name}` continues the run")
         if record.model.target != "class":
-            raise MismatchError(
-                f"{name}: --data compares predicted classes, its targets are {record.model.target}"
-            )
+            raise MismatchError(f"{name}: --data compares predicted classes, its targets are {record.model.target}")
         check_model_scores(data, record.model, name)
         check_targets(data, "class", record.model.n_outputs, name)
         models.append(record.model)

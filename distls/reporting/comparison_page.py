@@ -18,16 +18,11 @@ def render_comparison(comparison: Comparison) -> str:
     drawn = page.plots(_curves(comparison))
     if drawn:
         page.add_section("Curves", drawn)
-    page.add_section(
-        "What differs", _shown(told["differing"]) if comparison.differing else tag("p", _PROBLEM_PARAMS)
-    )
+    page.add_section("What differs", _shown(told["differing"]) if comparison.differing else tag("p", _PROBLEM_PARAMS))
     if comparison.weights:
         page.add_section("Weights", tag("p", _WEIGHTS_SAID), _shown(told["weights"]))
     if comparison.agreement is not None:
-        parts: list[object] = [
-            tiles(agreement_facts(comparison, comparison.agreement)),
-            _shown(told["pairs"]),
-        ]
+        parts: list[object] = [tiles(agreement_facts(comparison, comparison.agreement)), _shown(told["pairs"])]
         if told["rows"].rows:
             parts.append(tag("h3", f"The first {len(told['rows'].rows)} rows in dispute"))
             parts.append(_shown(told["rows"]))
@@ -51,9 +46,7 @@ def _curves(comparison: Comparison) -> list[Drawn | None]:
     numbers = any("eval_mse" in event for record in comparison.records for event in record.events)
     error, scale, unit = ("eval_mse", 1.0, "mse") if numbers else ("eval_error", 100.0, "error %")
 
-    def plot(
-        title: str, axes: tuple[str, str], x: str, y: str, factor: float = 1.0, caption: str = ""
-    ) -> Drawn | None:
+    def plot(title: str, axes: tuple[str, str], x: str, y: str, factor: float = 1.0, caption: str = "") -> Drawn | None:
         pairs = zip(comparison.names, comparison.records, strict=True)
         curves = [curve_of(name, record.events, x, y, factor) for name, record in pairs]
         return line_plot(title, axes, curves, caption=caption)

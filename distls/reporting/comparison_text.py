@@ -27,13 +27,8 @@ def tables(comparison: Comparison) -> dict[str, Table]:
         for line in comparison.weights
     ]
     differing = [[name, *map(said, values)] for name, values in comparison.differing.items()]
-    pairs = [
-        [_pair(p), Fact("", p["rows"], ","), Fact("", 100 * p["fraction"], ".2f")] for p in agreement["pairs"]
-    ]
-    rows = [
-        [Fact("", row["row"], "d"), said(row["class"]), *map(str, row["predicted"])]
-        for row in agreement["rows"]
-    ]
+    pairs = [[_pair(p), Fact("", p["rows"], ","), Fact("", 100 * p["fraction"], ".2f")] for p in agreement["pairs"]]
+    rows = [[Fact("", row["row"], "d"), said(row["class"]), *map(str, row["predicted"])] for row in agreement["rows"]]
     runs = [_run_cells(name, record.status) for name, record in zip(names, comparison.records, strict=True)]
     columns = ("run", "status", "passes", "seconds", "objective", "above optimum", "evaluation")
     return {
@@ -66,10 +61,7 @@ def agreement_facts(comparison: Comparison, found: dict[str, Any]) -> list[Fact]
     errors = zip(comparison.names, found["errors"], strict=True)
     part = percent(found["disputed"] / found["n_rows"])
     return [
-        *(
-            Fact(f"error of {run}", error, percent, f"{found['n_rows']:,} rows of {name}")
-            for run, error in errors
-        ),
+        *(Fact(f"error of {run}", error, percent, f"{found['n_rows']:,} rows of {name}") for run, error in errors),
         Fact("in dispute", found["disputed"], ",", f"rows, {part}: not all predict the same"),
     ]
 
@@ -110,8 +102,6 @@ def _aligned(table: Table) -> list[str]:
     rows = [table.columns, *([c.text if isinstance(c, Fact) else c for c in row] for row in table.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in rows
     ]

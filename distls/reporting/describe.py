@@ -21,9 +21,7 @@ from distls.workers.duals.stored_duals import published_duals
 MOST_CLASSES = 1000  # whose strongest features the JSON has
 _SHOWN_NAMES, _SHOWN_FEATURES = 20, 10
 # Fields of a run's status that are shown if present.
-_OPTIONAL = (
-    "eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes", "warnings",
-)  # fmt: skip
+_OPTIONAL = ("eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes", "warnings")
 
 
 def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict[str, Any]:
@@ -132,8 +130,7 @@ def _steps(transforms: Sequence[Mapping[str, Any]], part: str) -> list[str]:
         step["name"]
         for step in transforms
         # what is missing is said of each column; rare features are dropped from all
-        if step["name"] not in ("impute", "min_count")
-        and (part in step or not {"ranges", "dense"} & set(step))
+        if step["name"] not in ("impute", "min_count") and (part in step or not {"ranges", "dense"} & set(step))
     ]
 
 
@@ -192,9 +189,7 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         return {}
     names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
     if names is not None and len(names) != model.n_features:
-        raise FormatError(
-            f"the model: {len(names)} names of {model.n_features} features; not written by distls"
-        )
+        raise FormatError(f"the model: {len(names)} names of {model.n_features} features; not written by distls")
     top = {}
     for k in range(model.n_outputs)[:most_classes]:
         weights = model.weights_for(k)
@@ -206,11 +201,7 @@ def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any
         "non_zero_rows": len(used_rows(model.weights)),
         "n_classes": len(model.classes),
         "top_features": top,
-        **(
-            {"words": said("hashed to numbers; --keep-words of train and ingest names them")}
-            if hashed
-            else {}
-        ),
+        **({"words": said("hashed to numbers; --keep-words of train and ingest names them")} if hashed else {}),
     }
 
 

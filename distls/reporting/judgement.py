@@ -36,9 +36,7 @@ class Judgement:
         return {"dataset": self.dataset, **self.evaluation.to_json()}
 
 
-def judge(
-    model: LinearModel, data: Scorable, name: str, executor: Executor | None = None, **reading: Any
-) -> Judgement:
+def judge(model: LinearModel, data: Scorable, name: str, executor: Executor | None = None, **reading: Any) -> Judgement:
     """Score a model on labelled data, as `evaluate` takes them; labels that it does not know count as errors.
 
     Raises MismatchError, before any partition is read, if the model cannot score these data.
@@ -66,10 +64,7 @@ def _taken_for(found: Evaluation) -> dict[Any, list[tuple[str, int]]]:
     for true, guessed, count in found.confusion.tolist():
         if found.classes[true] != found.predicted_classes[guessed]:
             taken[found.classes[true]].append((-count, str(found.predicted_classes[guessed])))
-    return {
-        label: [(name, -count) for count, name in sorted(wrong)[:_CONFUSIONS]]
-        for label, wrong in taken.items()
-    }
+    return {label: [(name, -count) for count, name in sorted(wrong)[:_CONFUSIONS]] for label, wrong in taken.items()}
 
 
 def _reliability(found: AnyEvaluation) -> list[dict[str, float]]:

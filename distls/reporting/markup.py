@@ -42,7 +42,6 @@ def card(title: str, facts: Sequence[Fact]) -> str:
     left = "text-align:left;font-weight:normal;opacity:.7;padding:.1em 1.2em .1em 0;vertical-align:top"
     right = "text-align:left;padding:.1em 0"
     lines = [
-        tag("tr", tag("th", fact.label, scope="row", style=left), tag("td", fact.text, style=right))
-        for fact in facts
+        tag("tr", tag("th", fact.label, scope="row", style=left), tag("td", fact.text, style=right)) for fact in facts
     ]
     return str(tag("div", tag("strong", title), tag("table", *lines)))

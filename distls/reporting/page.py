@@ -44,16 +44,11 @@ class Page:
         name = f"plot-{len(self._plots)}"
         self._plots.append({"name": name, "item": json_item(drawn.figure, name)})
         legend = [
-            tag("li", tag("span", style=f"background:{colour}", class_="dot"), text)
-            for colour, text in drawn.legend
+            tag("li", tag("span", style=f"background:{colour}", class_="dot"), text) for colour, text in drawn.legend
         ]
         return tag(
             "figure",
-            tag(
-                "figcaption",
-                tag("strong", drawn.title),
-                *([tag("p", drawn.caption)] if drawn.caption else []),
-            ),
+            tag("figcaption", tag("strong", drawn.title), *([tag("p", drawn.caption)] if drawn.caption else [])),
             tag("ul", *legend, class_="legend") if legend else "",
             tag("div", id=name, class_="plot", role="img", aria_label=drawn.title),
         )
@@ -78,14 +73,21 @@ class Page:
         )
         return "\n".join(
             [
-                "<!DOCTYPE html>", _MARK, '<html lang="en"><head><meta charset="utf-8">', _policy(scripts),
+                "<!DOCTYPE html>",
+                _MARK,
+                '<html lang="en"><head><meta charset="utf-8">',
+                _policy(scripts),
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 '<meta name="color-scheme" content="light dark">',
                 f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
-                f"<title>{plain(self._title)}</title>", tag("style", _own("page.css")), "</head>",
-                tag("body", body), "</html>", "",
+                f"<title>{plain(self._title)}</title>",
+                tag("style", _own("page.css")),
+                "</head>",
+                tag("body", body),
+                "</html>",
+                "",
             ]
-        )  # fmt: skip
+        )
 
 
 def _own(name: str) -> Markup:
@@ -103,9 +105,7 @@ def _policy(scripts: Sequence[str]) -> Markup:
     """Return the content security policy: only these very scripts run, and nothing is loaded from anywhere."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; script-src {allowed}"
-    )
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; script-src {allowed}"
     return Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">')
 
 

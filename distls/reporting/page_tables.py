@@ -36,9 +36,13 @@ def note(text: str) -> Markup:
 
 
 def sortable(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, words: Sequence[int] = (0,),
-    chosen: int = -1, stacked: bool = False,
-) -> Markup:  # fmt: skip
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    words: Sequence[int] = (0,),
+    chosen: int = -1,
+    stacked: bool = False,
+) -> Markup:
     """Return a table that is sorted by a click on a heading; a cell is text, or a pair (number, text).
 
     The columns `words` have text, which is aligned left; the row `chosen` is marked, -1 for none. On a phone the cells
@@ -67,9 +71,7 @@ def _scrolled(table: Markup, what: str) -> Markup:
 def _cell(value: object, kind: str | None, head: str | None) -> Markup:
     if isinstance(value, tuple):
         number, text = value
-        return tag(
-            "td", text, class_=kind, data_head=head, data_v=None if number is None else f"{number:.17g}"
-        )
+        return tag("td", text, class_=kind, data_head=head, data_v=None if number is None else f"{number:.17g}")
     return tag("td", value, class_=kind, data_head=head)
 
 
@@ -125,9 +127,7 @@ def matrix(found: Evaluation, rows: Sequence[dict[str, Any]]) -> Markup:
             "tr",
             tag("th", _short(found.classes[code]), scope="row", title=found.classes[code]),
             *(
-                _matrix_cell(
-                    counts.get((code, c), 0), total[code], found.classes[code] == found.predicted_classes[c]
-                )
+                _matrix_cell(counts.get((code, c), 0), total[code], found.classes[code] == found.predicted_classes[c])
                 for c in columns
             ),
         )
@@ -157,9 +157,7 @@ def _short(label: object) -> str:
 def feature_lists(features: Mapping[str, Sequence[tuple[str, float]]]) -> Markup:
     """Return the strongest features of each class with bars of their weights."""
     return tag(
-        "div",
-        *(tag("div", tag("h3", name), _weights(lines)) for name, lines in features.items()),
-        class_="features",
+        "div", *(tag("div", tag("h3", name), _weights(lines)) for name, lines in features.items()), class_="features"
     )
 
 

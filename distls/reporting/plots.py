@@ -52,14 +52,26 @@ def _figure(x: str, y: str, **options: Any) -> Any:
     from bokeh.plotting import figure
 
     made = figure(
-        height=_HEIGHT, sizing_mode="stretch_width", toolbar_location=None, tools="", x_axis_label=x,
-        y_axis_label=y, background_fill_color=None, border_fill_color=None, outline_line_color=None, **options,
-    )  # fmt: skip
+        height=_HEIGHT,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        tools="",
+        x_axis_label=x,
+        y_axis_label=y,
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        **options,
+    )
     for axis in (*made.xaxis, *made.yaxis):
         axis.update(
-            axis_label_text_font="system-ui", axis_label_text_font_size="12px", minor_tick_line_color=None,
-            axis_label_text_font_style="normal", major_label_text_font="system-ui", major_label_text_font_size="12px",
-        )  # fmt: skip
+            axis_label_text_font="system-ui",
+            axis_label_text_font_size="12px",
+            minor_tick_line_color=None,
+            axis_label_text_font_style="normal",
+            major_label_text_font="system-ui",
+            major_label_text_font_size="12px",
+        )
     made.xgrid.visible = False
     return made
 
@@ -81,9 +93,14 @@ def _finite(value: Any) -> bool:
 
 
 def line_plot(
-    title: str, axes: tuple[str, str], curves: Sequence[Curve], *, caption: str = "", log_x: bool = False,
+    title: str,
+    axes: tuple[str, str],
+    curves: Sequence[Curve],
+    *,
+    caption: str = "",
+    log_x: bool = False,
     log_y: bool = False,
-) -> Drawn | None:  # fmt: skip
+) -> Drawn | None:
     """Return a plot of lines, None without a point; logarithmic axes show positive values only."""
     given = [_positive(curve, log_x, log_y) for curve in curves]
     shown = [(COLOURS[i % len(COLOURS)], curve) for i, curve in enumerate(given) if curve.points]
@@ -123,9 +140,13 @@ def seconds_plot(events: Sequence[Record]) -> Drawn | None:
     }
     made = _figure("round", "process-seconds")
     stacks = made.vbar_stack(
-        [f"s{number}" for number in range(len(SHARES))], x="round", width=0.8 * size, source=columns,
-        color=list(_SHARE_COLOURS), line_color=None,
-    )  # fmt: skip
+        [f"s{number}" for number in range(len(SHARES))],
+        x="round",
+        width=0.8 * size,
+        source=columns,
+        color=list(_SHARE_COLOURS),
+        line_color=None,
+    )
     tips = [(name, f"@s{number}{{0.000}}") for number, name in enumerate(SHARES)]
     _hover(made, stacks[-1], [("round", "@round{0.[0]}"), *tips])
     made.y_range.start = 0
@@ -149,9 +170,7 @@ def memory_plot(events: Sequence[Record], plan: Record | None) -> Drawn | None:
     legend = [(COLOURS[0], "peak resident memory")]
     lines = [] if plan is None else [("plan", plan["worker_bytes"]), ("limit", plan["worker_limit"])]
     for colour, dash, (name, n_bytes) in zip(COLOURS[1:3], ("solid", "dashed"), lines, strict=False):
-        span = Span(
-            location=n_bytes / _MIB, dimension="height", line_color=colour, line_width=2, line_dash=dash
-        )
+        span = Span(location=n_bytes / _MIB, dimension="height", line_color=colour, line_width=2, line_dash=dash)
         made.add_layout(span)
         legend.append((colour, name))
     made.x_range.start, made.x_range.end = 0, 1.08 * max([*sizes, *(n / _MIB for _, n in lines)])

@@ -183,9 +183,14 @@ class Report(Shown):
 
 @long_call
 def report(
-    run: str | Place, data: str | Place | None = None, *, html: str | Place | None = None,
-    own_data: bool = False, executor: Any = None, **workers: Unpack[Workers],
-) -> Report:  # fmt: skip
+    run: str | Place,
+    data: str | Place | None = None,
+    *,
+    html: str | Place | None = None,
+    own_data: bool = False,
+    executor: Any = None,
+    **workers: Unpack[Workers],
+) -> Report:
     """Return the report of a run, its model scored on `data`, a data set or a file, if that is given.
 
     With `own_data` what the run's files name is opened too: its training data are described, and if `data` is None

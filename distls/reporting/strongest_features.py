@@ -9,9 +9,7 @@ from distls.storage.dataset.feature_names import target_names, unpack_names
 from distls.storage.model.model import LinearModel
 
 
-def strongest_features(
-    model: LinearModel, outputs: list[int], most: int
-) -> dict[str, list[tuple[str, float]]]:
+def strongest_features(model: LinearModel, outputs: list[int], most: int) -> dict[str, list[tuple[str, float]]]:
     """Return for each of some classes its features of largest weight, at most `most` for it and half as many against.
 
     Empty for models of generated features, whose weights mean nothing to a reader. Features without names are
@@ -25,8 +23,7 @@ def strongest_features(
         weights = model.weights_for(k)
         places = [*largest_places(weights, most), *largest_places(-weights, most // 2)[::-1]]
         found[output_name(model, k)] = [
-            (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j]))
-            for j in places
+            (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j])) for j in places
         ]
     return found
 

@@ -186,9 +186,7 @@ class RowEncoder:
             )
         if shape[1] != self.width:
             coded = " (a frame of the source's columns is encoded)" if self._is_coded else ""
-            raise MismatchError(
-                f"X has {shape[1]} columns, {self.name} takes {self.width} features a row{coded}"
-            )
+            raise MismatchError(f"X has {shape[1]} columns, {self.name} takes {self.width} features a row{coded}")
 
     @property
     def _is_coded(self) -> bool:
@@ -232,9 +230,7 @@ class RowEncoder:
         if one is not None:
             places, numbers = one
             csr = (np.array([0, len(places)]), np.array(places), np.array(numbers))
-            yield RowBlock(
-                0, np.array([numbers]) if table.dense else None, None if table.dense else csr, None
-            )
+            yield RowBlock(0, np.array([numbers]) if table.dense else None, None if table.dense else csr, None)
             return
         plain = table.dense and not any(f.width or f.kind for f in table.features)
         if plain and not table.dialect.numbers:
@@ -247,9 +243,7 @@ class RowEncoder:
 
     def _arrow_blocks(self, batch: Any, table: TableOptions) -> Iterator[RowBlock]:
         check_like_kinds(table, column_kinds(batch), "X", self.like)
-        dates = {
-            f.name: batch[f.name].slice(0, SAMPLED).to_pylist() for f in table.features if f.kind == "date"
-        }
+        dates = {f.name: batch[f.name].slice(0, SAMPLED).to_pylist() for f in table.features if f.kind == "date"}
         for notice in later_notices(table.features, dates):
             warn_caller(f"{notice} ({self.name})")
         progress, width = (

@@ -25,8 +25,7 @@ def lane_count(asked: int | None, n_blocks: int, parallelism: int) -> int:
         return lanes_of(parallelism, n_blocks)
     if asked > n_blocks:
         raise ParameterError(
-            f"lanes={asked}: the data set has only {n_blocks} partitions; "
-            "ingest it with a smaller --partition-size"
+            f"lanes={asked}: the data set has only {n_blocks} partitions; ingest it with a smaller --partition-size"
         )
     return asked
 
@@ -48,9 +47,7 @@ class BlockReader:
         # Lanes are dealt before the plan, so that the same lanes, and the same sums, come out on any number
         # of workers.
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset), problem.parallelism))
-        self.plan: Plan = make_plan(
-            dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory
-        )
+        self.plan: Plan = make_plan(dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory)
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
         self.class_weight = problem.row_weights
 

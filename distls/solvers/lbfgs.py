@@ -65,9 +65,7 @@ class Optimum:
 
 def is_solved(problem: RowsInMemory) -> bool:
     """Return whether the loss is smooth and has a dual, and rows and the products of columns are small enough."""
-    return problem.alpha > 0.0 and are_few(
-        len(problem.x), problem.x.shape[1], problem.n_outputs, problem.loss
-    )
+    return problem.alpha > 0.0 and are_few(len(problem.x), problem.x.shape[1], problem.n_outputs, problem.loss)
 
 
 def are_few(n_rows: int, n_features: int, n_outputs: int, loss: Loss, nnz: int | None = None) -> bool:
@@ -85,9 +83,7 @@ def find_optimum(problem: RowsInMemory, rtol: float) -> Optimum | None:
         return _descended(problem, rtol)
 
 
-def path_weights(
-    problem: RowsInMemory, alphas: Sequence[float], last: float = 0.0
-) -> Iterator[tuple[Array, Array]]:
+def path_weights(problem: RowsInMemory, alphas: Sequence[float], last: float = 0.0) -> Iterator[tuple[Array, Array]]:
     """Yield weights and intercept near the optimum of each of decreasing strengths; nothing is proven of them.
 
     Each starts from the one before; the last is brought to a gap of about `last`, if given.

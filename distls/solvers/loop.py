@@ -181,13 +181,7 @@ async def solve(
 
 
 async def _round(
-    solver: Solver[S],
-    done: Standing[S],
-    limits: Request[Any],
-    evaluate: Evaluate,
-    earlier: float,
-    *,
-    searches: float,
+    solver: Solver[S], done: Standing[S], limits: Request[Any], evaluate: Evaluate, earlier: float, *, searches: float
 ) -> Standing[S]:
     """Do a round, and evaluate if that is due."""
     progress = replace(done.progress)
@@ -271,9 +265,7 @@ def _is_due(solver: Solver[S], done: Standing[S], limits: Request[Any]) -> bool:
     return due or status != Status.RUNNING
 
 
-def _is_worth(
-    solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted, *, searches: float
-) -> bool:
+def _is_worth(solver: Solver[S], done: Standing[S], limits: Request[Any], fitted: Fitted, *, searches: float) -> bool:
     """Return whether certificates stay within their share with one more, or it is due whatever it costs."""
     # Those that wait for an estimate are few, and what the method knows costs nothing.
     estimated = _waits_for_estimate(limits) and done.record.get("gap_estimate") is not None

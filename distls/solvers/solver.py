@@ -223,9 +223,7 @@ class Solver(ABC, Generic[S]):
     def kernels(self) -> tuple[Any, ...]:
         """What decides which kernels a fit of a problem needs: about, as others are compiled in its first round."""
         # Each strength of a path starts from another model, and needs no other kernels.
-        told = [
-            value for name, value in self.params.items() if name != "init" and not isinstance(value, float)
-        ]
+        told = [value for name, value in self.params.items() if name != "init" and not isinstance(value, float)]
         return type(self).__name__, *map(str, told)
 
     @abstractmethod

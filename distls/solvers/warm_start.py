@@ -56,15 +56,11 @@ def with_further_classes(model: LinearModel, problem: Problem) -> LinearModel:
     intercept = np.zeros(n_outputs, model.intercept.dtype)
     for wide, narrow in ((weights, model.weights), (intercept, model.intercept)):
         # one column of two classes: half of the score for the one, half against the other
-        wide[..., columns] = (
-            np.stack([-narrow[..., 0], narrow[..., 0]], -1) / 2 if narrow.shape[-1] == 1 else narrow
-        )
+        wide[..., columns] = np.stack([-narrow[..., 0], narrow[..., 0]], -1) / 2 if narrow.shape[-1] == 1 else narrow
     return replace(model, weights=weights, intercept=intercept, classes=classes)
 
 
-def check_initial(
-    initial: LinearModel | None, problem: Problem, given: str | None, *, generated: bool = False
-) -> None:
+def check_initial(initial: LinearModel | None, problem: Problem, given: str | None, *, generated: bool = False) -> None:
     """Raise MismatchError unless a fit can start from the model, ParameterError where features are generated."""
     if initial is None:
         return
@@ -73,9 +69,7 @@ def check_initial(
     meta = problem.dataset.meta
     # Models of generated features or calibrations are not W x + b, which is all that a start can take.
     if initial.recipe:
-        raise MismatchError(
-            f"init={given}: a model of {initial.method}, which is not plainly linear in the rows"
-        )
+        raise MismatchError(f"init={given}: a model of {initial.method}, which is not plainly linear in the rows")
     shape = initial.n_features, len(initial.intercept)
     # The order of classes matters: column c must mean the same label.
     if shape != problem.shape or list(initial.classes) != list(meta.classes):
@@ -104,9 +98,7 @@ def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
 def check_start(params: Params) -> None:
     """Raise ParameterError where a fit is asked to begin both at a model and with a pass of `sgd`."""
     if params["init"] is not None and params["start"] == "sgd":
-        raise ParameterError(
-            f"start=sgd: a fit with init={params['init']} begins at that model; leave one of them out"
-        )
+        raise ParameterError(f"start=sgd: a fit with init={params['init']} begins at that model; leave one of them out")
 
 
 def is_wide(problem: Problem) -> bool:
@@ -121,9 +113,13 @@ def sgd_for(problem: Problem, params: Params, memory: MemoryBudget) -> Solver[St
     # Its step sizes and lanes are the method's own defaults: the start need not be good, only cheap.
     strength = {} if math.isnan(problem.alpha) else {"alpha": problem.alpha}  # of a path none is known yet
     own = method.resolve(
-        {"fit_intercept": problem.fit_intercept, "dtype": problem.dtype.name,
-         "class_weight": params["class_weight"], **strength}
-    )  # fmt: skip
+        {
+            "fit_intercept": problem.fit_intercept,
+            "dtype": problem.dtype.name,
+            "class_weight": params["class_weight"],
+            **strength,
+        }
+    )
     # Not as a parameter: the binary form of a loss is one of a problem alone.
     own["loss"] = problem.loss
     try:

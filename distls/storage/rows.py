@@ -105,9 +105,7 @@ def take_rows(x: Any, order: NDArray[np.integer[Any]]) -> Any:
     indptr = np.zeros(len(order) + 1, dtype=np.int64)
     np.cumsum(counts, out=indptr[1:])
     if indptr[-1] > _LONG_ROWS * len(order):
-        spans = [
-            slice(a, b) for a, b in zip(x.indptr[order].tolist(), x.indptr[order + 1].tolist(), strict=True)
-        ]
+        spans = [slice(a, b) for a, b in zip(x.indptr[order].tolist(), x.indptr[order + 1].tolist(), strict=True)]
         return CsrRows(indptr, *(np.concatenate([values[span] for span in spans]) for values in x[1:]))
     # position of every value: its row's start in the source plus its rank within the row
     source = np.repeat(x.indptr[:-1][order] - indptr[:-1], counts) + np.arange(indptr[-1])

@@ -69,9 +69,7 @@ class ExecutorContract:
     def test_no_items(self, executor: Executor) -> None:
         assert list(executor.map(word_of, [])) == []
 
-    @pytest.mark.parametrize(
-        ("task", "error", "text"), [(_refuse, BadInputError, "item 3"), (_fail, OSError, "space")]
-    )
+    @pytest.mark.parametrize(("task", "error", "text"), [(_refuse, BadInputError, "item 3"), (_fail, OSError, "space")])
     def test_errors_of_tasks_reach_the_caller_as_they_are(
         self, executor: Executor, task: object, error: type[Exception], text: str
     ) -> None:

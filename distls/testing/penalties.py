@@ -51,9 +51,7 @@ class PenaltyContract:
             assert penalty_value(name, (one + two)[None] / 2, RATIO) <= ends / 2 + 1e-12
         assert penalty_value(name, -rows, RATIO) == pytest.approx(penalty_value(name, rows, RATIO))
 
-    def test_the_conjugate_bounds_every_product(
-        self, penalty: Penalty, name: str, rows: NDArray[np.float64]
-    ) -> None:
+    def test_the_conjugate_bounds_every_product(self, penalty: Penalty, name: str, rows: NDArray[np.float64]) -> None:
         """Fenchel: no weights W have c V . W - alpha R(W) above the value that `conjugate` gives with the factor c."""
         alpha = 0.5
         factor, value = penalty.conjugate(rows, alpha, RATIO)

@@ -109,14 +109,10 @@ class SolverContract:
     ) -> None:
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
-    def test_another_seed_has_other_bits_where_anything_is_random(
-        self, dataset: Dataset, undisturbed: str
-    ) -> None:
+    def test_another_seed_has_other_bits_where_anything_is_random(self, dataset: Dataset, undisturbed: str) -> None:
         assert (_digest(self.fit(dataset, seed=1)) != undisturbed) == self.random
 
-    def test_finished_run_is_not_trained_again(
-        self, dataset: Dataset, undisturbed: str, tmp_path: Path
-    ) -> None:
+    def test_finished_run_is_not_trained_again(self, dataset: Dataset, undisturbed: str, tmp_path: Path) -> None:
         run = tmp_path / "run"
         self.fit(dataset, run)
         before = (run / "events.jsonl").read_bytes()

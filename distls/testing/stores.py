@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import read_arrays, write_arrays
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.append_log import Lines
-from distls.storage.filesystem.atomic import (
-    remove_tree,
-    replace_directory,
-    subfolders,
-    text_file,
-    write_bytes,
-)
+from distls.storage.filesystem.atomic import remove_tree, replace_directory, subfolders, text_file, write_bytes
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import opened_ranges, read_array_file, read_bytes
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -71,16 +65,9 @@ class StoreContract:
                 got = fill(start, memoryview(into))
                 assert bytes(into[:got]) == content.tobytes()[start : start + length]
                 # into several views as into one
-                views = (
-                    memoryview(again := bytearray(length)),
-                    memoryview(bytearray()),
-                    memoryview(bytearray(3)),
-                )
+                views = (memoryview(again := bytearray(length)), memoryview(bytearray()), memoryview(bytearray(3)))
                 assert fill(start, *views) == min(length + 3, size - start)
-                assert (again, bytes(views[2])) == (
-                    into,
-                    content.tobytes()[start + length :][:3].ljust(3, b"\0"),
-                )
+                assert (again, bytes(views[2])) == (into, content.tobytes()[start + length :][:3].ljust(3, b"\0"))
 
     def test_what_is_too_large_is_not_read(self, place: Place) -> None:
         write_bytes(place / "x", bytes(100))

@@ -57,9 +57,7 @@ class EventLog(Callback):
 class Checkpointer(Callback):
     """Saves the state every `seconds` (0: after every round), and when a fit was ended by what will not recur."""
 
-    def __init__(
-        self, run: Run, seconds: float = 30.0, saved: Callable[[State], None] = lambda state: None
-    ) -> None:
+    def __init__(self, run: Run, seconds: float = 30.0, saved: Callable[[State], None] = lambda state: None) -> None:
         self._run, self._seconds, self._saved = run, seconds, saved
         self._last = time.monotonic()
         self._done: Standing[State] | None = None

@@ -41,9 +41,7 @@ def read_checkpoint(path: Place, run: Place, state_type: type[S], request: str) 
         best = None
         if "best" in told:
             weights, intercept = kept.pop("weights"), kept.pop("intercept")
-            best = Fitted(
-                LinearPredictor(weights, intercept, told["best"]["recipe"], kept), told["best"]["alpha"]
-            )
+            best = Fitted(LinearPredictor(weights, intercept, told["best"]["recipe"], kept), told["best"]["alpha"])
         progress = convert_json(told["progress"], Progress)
         record = convert_json(told["record"], Record)
         return Standing(state_type.join(told["state"], arrays), progress, record, best)

@@ -72,9 +72,7 @@ class Children:
             self._note(request, result)
         return results
 
-    async def _train_child(
-        self, number: int, request: FitRequest, what: str, options: FitOptions
-    ) -> FitResult:
+    async def _train_child(self, number: int, request: FitRequest, what: str, options: FitOptions) -> FitResult:
         path = self.path(number)
         # A child of an interrupted parent is there already.
         child = Run.open(path) if is_run(path) else Run.create(path, request.config)
@@ -82,9 +80,7 @@ class Children:
         with child.held():
             # the folder may be that of another fit's child
             request.check_same(child)
-            return await train_setting(
-                child, request, replace(options, what=f"{what} ({number + 1} of {self._count})")
-            )
+            return await train_setting(child, request, replace(options, what=f"{what} ({number + 1} of {self._count})"))
 
     def _note(self, request: FitRequest, result: FitResult) -> None:
         self._passes += result.passes
@@ -186,8 +182,7 @@ def _read_share(settings: Sequence[Setting], slots: int, memory: MemoryBudget) -
     """Return the largest share of the data that a pass of such fits reads from the store; None without the memory."""
     # what a fit holds does not depend on its strength
     kinds = {
-        str({name: value for name, value in setting.params.items() if name != "alpha"}): setting
-        for setting in settings
+        str({name: value for name, value in setting.params.items() if name != "alpha"}): setting for setting in settings
     }
     try:
         plans = [setting.solver(slots=slots, memory=memory).plan for setting in kinds.values()]

@@ -114,9 +114,14 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, method: str, dataset: Source, *, params: Mapping[str, Any] | None = None,
-        choose: Callable[..., Recommendation] = recommended, **asked: Unpack[Options],
-    ) -> FitRequest:  # fmt: skip
+        cls,
+        method: str,
+        dataset: Source,
+        *,
+        params: Mapping[str, Any] | None = None,
+        choose: Callable[..., Recommendation] = recommended,
+        **asked: Unpack[Options],
+    ) -> FitRequest:
         """Validate a fit by metadata, and the first rows of dense numbers; parameters and errors as of `distls.fit`.
 
         `choose` takes what `recommended` takes, and returns the method where none is named.
@@ -139,10 +144,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         # a limit of steps is a parameter of the methods that have it
         passes = own.passes if (params or {}).get("steps") is None else None
         given = given.or_else(passes, own.rtol)
-        settings = [
-            Setting.of(chosen, each, data, given.seed, given.parallelism)
-            for each in expand_grid(params or {})
-        ]
+        settings = [Setting.of(chosen, each, data, given.seed, given.parallelism) for each in expand_grid(params or {})]
         _check_parallelism(given.parallelism, [own.params.get("lanes", 1) for own in settings])
         fields = given.with_data(_opened) | {"reason": None if found is None else found.reason}
         # As they are now: a run goes on with its lanes, whatever a later version has by default.
@@ -162,9 +164,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
         config, where = run.config, str(run.path / "config.json")
         # Its rows are not those of the data set, and the view is not stored.
         if config.fold is not None:
-            raise MismatchError(
-                f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run"
-            )
+            raise MismatchError(f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run")
         try:
             with as_format_error(where):
                 chosen = method_named(config.method)
@@ -248,10 +248,14 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
     def config(self) -> RunConfig:
         """The run's ``config.json``."""
         return RunConfig(
-            method=self.method.name, dataset=_path_of(self.data), dataset_fingerprint=self.data.fingerprint,
-            grid=self.grid, fold=None if self.data.fold is None else self.data.fold.number,
-            digests=self._digests(), **self.with_data(_path_of),
-        )  # fmt: skip
+            method=self.method.name,
+            dataset=_path_of(self.data),
+            dataset_fingerprint=self.data.fingerprint,
+            grid=self.grid,
+            fold=None if self.data.fold is None else self.data.fold.number,
+            digests=self._digests(),
+            **self.with_data(_path_of),
+        )
 
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
         """Make the solver and first state of every setting, to raise the errors that they would raise."""
@@ -283,9 +287,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
     def _check_options(self) -> None:
         self.check_needs()
         if self.patience is not None and any(params.get("debias") is not None for params in self.grid):
-            raise ParameterError(
-                "patience: not with debias, which fits the weights again at the end; drop one of them"
-            )
+            raise ParameterError("patience: not with debias, which fits the weights again at the end; drop one of them")
         if self.method.by_classes and (limits := [option.name for option in self.asked if option.is_limit]):
             # they would leave classes untrained, where one is trained after the other
             raise ParameterError(
@@ -300,18 +302,14 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
                 "does without an intercept, or with a smooth loss and another penalty than l2; that of sdca does always"
             )
         if self.tol is not None and "none" in kinds:
-            raise ParameterError(
-                "tol: this loss has no certificate to compare it with; limit passes or seconds"
-            )
+            raise ParameterError("tol: this loss has no certificate to compare it with; limit passes or seconds")
         if self.select is not None and self.method.path and any(params.get("folds") for params in self.grid):
             raise ParameterError(
                 "folds: rows of the training data choose the alpha; drop select, or score by eval_data"
             )
         crossed = self.method.path and all(params.get("folds") for params in self.grid)
         if len(self.settings) > 1 and self.select is None and not crossed:
-            raise ParameterError(
-                f"{len(self.settings)} settings are given; fit --select DATASET chooses among them"
-            )
+            raise ParameterError(f"{len(self.settings)} settings are given; fit --select DATASET chooses among them")
 
 
 def check_published(method: str, as_published: bool) -> None:

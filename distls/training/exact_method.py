@@ -84,9 +84,7 @@ def fit_seconds(
     meta, (read, learned) = data.meta, _SECONDS[method]
     values = meta.nnz if meta.layout == "csr" else meta.n_rows * meta.n_features
     work = values * (read + learned * setting.problem.shape[1])
-    traffic, parts = exchange(
-        cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes
-    )
+    traffic, parts = exchange(cluster, lanes=plan.lanes, shared_bytes=plan.shared_bytes, result_bytes=plan.result_bytes)
     # One thread is this process, which sends nothing.
     moved = sum(parts.values()) if cluster.slots > 1 else 0.0
     busiest = -(-plan.lanes // traffic.tasks) / plan.lanes

@@ -8,9 +8,7 @@ from distls.solvers.loop import relative_bound
 from distls.solvers.status import Record
 
 # What JSON about a run has of its status, as far as it is there.
-RECORDED = (
-    "objective", "certificate", "eval_error", "eval_mse", "select_error", "select_mse", "weights_sha256",
-)  # fmt: skip
+RECORDED = ("objective", "certificate", "eval_error", "eval_mse", "select_error", "select_mse", "weights_sha256")
 
 LOOSE = 0.2  # part of the objective above which a bound says nothing, and is not shown as one
 _OLDER = "of training alone: start-up and evaluation were not counted"  # where a run does not name the parts
@@ -59,9 +57,7 @@ def bound_text(record: Record) -> str:
 def bound_fact(record: Record) -> Fact:
     """Return how far the objective is above the optimum at most, as a part of it; a loose bound is shown as none."""
     share = relative_bound(record)
-    return Fact(
-        "above the optimum", share, lambda value: "-" if value is None or value > LOOSE else _share(value)
-    )
+    return Fact("above the optimum", share, lambda value: "-" if value is None or value > LOOSE else _share(value))
 
 
 def _share(share: float) -> str:

@@ -36,9 +36,14 @@ class _Sample(NamedTuple):
 
 
 def fit_warnings(
-    problem: Problem, status: Status, record: Record, slope: NDArray[np.float64] | None,
-    eval_data: Dataset | None, proves: bool, ordered: bool,
-) -> list[str]:  # fmt: skip
+    problem: Problem,
+    status: Status,
+    record: Record,
+    slope: NDArray[np.float64] | None,
+    eval_data: Dataset | None,
+    proves: bool,
+    ordered: bool,
+) -> list[str]:
     """Return warnings, a line each, about what the exit code alone does not show.
 
     `slope` has the squared norms of the rows of the objective's gradient (n_features,), where the loss is smooth.
@@ -134,9 +139,7 @@ def guessing_warning(error: float, guessed: float, rows: str, most_frequent: Lab
     )
 
 
-def _not_converged(
-    problem: Problem, objective: float, slope: NDArray[np.float64], sample: _Sample | None
-) -> list[str]:
+def _not_converged(problem: Problem, objective: float, slope: NDArray[np.float64], sample: _Sample | None) -> list[str]:
     """Judge by the decrease that each column promises for itself, which does not depend on the columns' scales."""
     if sample is None or not objective > 0:  # that of some links may be below
         return []
@@ -158,9 +161,7 @@ def _loose(problem: Problem, record: Record, objective: float, floor: float) -> 
     most = gap / objective
     left = f"not converged: the objective may be {100 * most:.0f} % above the optimum"
     if most > LOOSE:
-        left = (
-            f"not converged: nothing proves that the objective is within {100 * LOOSE:.0f} % of the optimum"
-        )
+        left = f"not converged: nothing proves that the objective is within {100 * LOOSE:.0f} % of the optimum"
     return [f"{left}; {_advice(problem, _sampled(problem), 'another alpha')}"]
 
 
@@ -178,13 +179,8 @@ def _advice(problem: Problem, sample: _Sample | None, other: str = "another alph
     if ratio < _SCALES or any(step["name"] in ("standardize", "l2norm") for step in steps):
         return "give it more passes, or another method (`distls methods`)"
     # rows of a table with categories are sparse too
-    if problem.dataset.meta.layout == "csr" and "features" not in problem.dataset.meta.source.get(
-        "recipe", {}
-    ):
-        return (
-            f"the values of its columns differ {ratio:.0f}-fold: ingest with --transform idf,l2norm, "
-            f"or take {other}"
-        )
+    if problem.dataset.meta.layout == "csr" and "features" not in problem.dataset.meta.source.get("recipe", {}):
+        return f"the values of its columns differ {ratio:.0f}-fold: ingest with --transform idf,l2norm, or take {other}"
     return (
         f"the scales of its columns differ {ratio:.0f}-fold: standardize them (--transform standardize of ingest, "
         "before an estimator StandardScaler), or take gls, which does not depend on scales"

@@ -25,13 +25,7 @@ from distls.request import Options, takes_request
 from distls.solvers.events import Callback
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, is_dataset
-from distls.storage.errors import (
-    CorruptDataError,
-    MismatchError,
-    ParameterError,
-    StateLostError,
-    StorageError,
-)
+from distls.storage.errors import CorruptDataError, MismatchError, ParameterError, StateLostError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_place
 from distls.storage.filesystem.paths import Place, place_of
@@ -53,11 +47,19 @@ class CallOptions(Options, Workers, total=False):
 @long_call
 @takes_request()
 def fit(
-    method: str | Place | Dataset = AUTO, dataset: str | Place | Dataset | None = None,
-    run: str | Place | None = None, *, params: Mapping[str, Any] | None = None, executor: Any = None,
-    client: Any = None, memory: MemoryBudget | None = None, callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0, progress: Any = None, **asked: Unpack[CallOptions],
-) -> FitResult:  # fmt: skip
+    method: str | Place | Dataset = AUTO,
+    dataset: str | Place | Dataset | None = None,
+    run: str | Place | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    executor: Any = None,
+    client: Any = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+    progress: Any = None,
+    **asked: Unpack[CallOptions],
+) -> FitResult:
     """Train a model.
 
     Parameters
@@ -97,9 +99,7 @@ def fit(
     KeyboardInterrupt
         Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
-    options = FitOptions(
-        executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds
-    )
+    options = FitOptions(executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds)
     method, dataset, run = _asked_for(method, dataset, run)
     choose = choosing(partial(memory_of, options.executor), asked)
     request = FitRequest.of(method, dataset, params=params, choose=choose, **cast("Options", asked))
@@ -151,10 +151,18 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
 
 @long_call
 def resume(
-    run: str | Place, *, passes: float | None = None, data: str | Place | None = None, executor: Any = None,
-    client: Any = None, memory: MemoryBudget | None = None, callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0, progress: Any = None, **workers: Unpack[Workers],
-) -> FitResult:  # fmt: skip
+    run: str | Place,
+    *,
+    passes: float | None = None,
+    data: str | Place | None = None,
+    executor: Any = None,
+    client: Any = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+    progress: Any = None,
+    **workers: Unpack[Workers],
+) -> FitResult:
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
 
     With `passes`, the new limit in place of the run's passes and seconds, a run that has ended goes on too: its weights
@@ -173,9 +181,7 @@ def resume(
     KeyboardInterrupt
         Ctrl-C, once the state is saved.
     """
-    options = FitOptions(
-        executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds
-    )
+    options = FitOptions(executor_of(executor, client), memory, watchers(callbacks, progress), checkpoint_seconds)
     return _warned(_whole(proceed(*resumable(run, passes, data), options), run))
 
 
@@ -186,9 +192,7 @@ def _warned(result: FitResult) -> FitResult:
     return result
 
 
-def resumable(
-    run: str | Place, passes: float | None = None, data: str | Place | None = None
-) -> tuple[Run, FitRequest]:
+def resumable(run: str | Place, passes: float | None = None, data: str | Place | None = None) -> tuple[Run, FitRequest]:
     """Open a run that can be continued by `proceed`, up to `passes` if given, and its data sets."""
     folder = Run.open(place_of(run))
     # A run from elsewhere is untrusted: links in it could make us write anywhere.

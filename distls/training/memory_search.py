@@ -60,8 +60,7 @@ def compared_here(
     Return the errors of the points where their losses decide, and the model that the last fit starts from, if any.
     """
     problems = [
-        [Setting.of(request.method, path[0], view.rest, request.seed).problem for path in paths]
-        for view in views
+        [Setting.of(request.method, path[0], view.rest, request.seed).problem for path in paths] for view in views
     ]
     rows = RowsHere(replace(request.data, standardization=problems[0][0].dataset.standardization))
     table = rows.judged(paths, problems)
@@ -92,9 +91,7 @@ class RowsHere:
         self._x, self._used = _joined([part.x for part in self._parts])
         self._y = np.concatenate([part.y for part in self._parts])
 
-    def judged(
-        self, paths: Sequence[Sequence[Params]], problems: Sequence[Sequence[Problem]]
-    ) -> list[list[Judged]]:
+    def judged(self, paths: Sequence[Sequence[Params]], problems: Sequence[Sequence[Problem]]) -> list[list[Judged]]:
         """Return what each fold's rows say of each point; `problems` are those of the paths without each fold."""
         found = []
         for fold, of_paths in enumerate(problems):

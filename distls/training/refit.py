@@ -52,14 +52,11 @@ def joined_rows(root: Place, data: Dataset, held: Dataset, executor: Executor) -
 
 
 def _copied(
-    root: Place, part: Dataset, like: Dataset, codes: NDArray[np.int32], first: int, weighted: bool,
-    executor: Executor,
-) -> Sequence[PartitionRecord]:  # fmt: skip
+    root: Place, part: Dataset, like: Dataset, codes: NDArray[np.int32], first: int, weighted: bool, executor: Executor
+) -> Sequence[PartitionRecord]:
     meta = like.meta
     target = str(root.absolute())
     n_classes = len(meta.classes)
-    task = JoinTask(
-        DatasetRef.of(part), target, first, meta.n_features, n_classes, codes, weighted, meta.codecs
-    )
+    task = JoinTask(DatasetRef.of(part), target, first, meta.n_features, n_classes, codes, weighted, meta.codecs)
     total: Joined = reduce_rows(executor, part, None, task)
     return total.records

@@ -38,9 +38,7 @@ def has_path(method: Method, grid: Sequence[Params]) -> bool:
             if params.get(name) is not None:
                 raise ParameterError(f"{name}={params[name]}: of alpha=path only; leave it out")
     if points and len(points) < len(grid):
-        raise ParameterError(
-            "alpha=path cannot be combined with other alphas; list those as alphas=1e-2:1e-3"
-        )
+        raise ParameterError("alpha=path cannot be combined with other alphas; list those as alphas=1e-2:1e-3")
     if any(params.get("prune") and not params.get("folds") for params in points):
         raise ParameterError("prune: the rows of folds tell what is worse; give folds, or leave it out")
     if len({params.get("folds") for params in points}) > 1:

@@ -110,9 +110,7 @@ class Run:
     def check_new(path: Place) -> None:
         """Raise MismatchError if something exists at the path."""
         if is_run(path):
-            raise MismatchError(
-                f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
-            )
+            raise MismatchError(f"{path} is a run already; `distls resume {path}` continues it, or choose another name")
         if path.exists() and (not path.is_dir() or not all(map(_is_left_over, path.iterdir()))):
             raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
 
@@ -120,9 +118,7 @@ class Run:
     def open(cls, path: Place) -> Run:
         """Open an existing run folder; raise FormatError if it is not a run."""
         if not is_run(path):
-            raise FormatError(
-                f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
-            )
+            raise FormatError(f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run")
         return cls(path)
 
     @contextlib.contextmanager

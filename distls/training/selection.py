@@ -58,9 +58,7 @@ def fold_views(dataset: Dataset, executor: Executor, folds: int) -> list[FoldVie
                 "larger --partition-size"
             )
         counts = (total.rows.sum(axis=0) - rows).tolist()
-        by_class = (
-            {"label_counts": counts, "label_weights": weights.tolist()} if meta.target == "class" else {}
-        )
+        by_class = {"label_counts": counts, "label_weights": weights.tolist()} if meta.target == "class" else {}
         rest = _changed(dataset, weighted=True, weight_sum=float(weights.sum()), **by_class)
         alone = _changed(dataset, n_rows=int(rows.sum()))
         views.append(
@@ -76,9 +74,7 @@ def _changed(dataset: Dataset, **fields: Any) -> Dataset:
     return replace(dataset, meta=msgspec.structs.replace(dataset.meta, **fields))
 
 
-def train_children(
-    run: Run, request: FitRequest, chains: Sequence[Sequence[Params]], options: FitOptions
-) -> FitResult:
+def train_children(run: Run, request: FitRequest, chains: Sequence[Sequence[Params]], options: FitOptions) -> FitResult:
     """Train one child run per setting, in order, and publish the best on the selection data.
 
     Without these it is the best on the evaluation data, and without any data the last. The runs of a chain start from
@@ -220,9 +216,7 @@ class _Fit(NamedTuple):
     result: FitResult
 
 
-def _fitted(
-    children: Children, request: FitRequest, race: Race, views: Sequence[FoldView | None]
-) -> list[_Fit]:
+def _fitted(children: Children, request: FitRequest, race: Race, views: Sequence[FoldView | None]) -> list[_Fit]:
     """Fit the points that are left, to all rows (None) or without each fold, which judges them, until interrupted."""
     if not request.method.side_by_side:
         return _fitted_in_chains(children, request, race, views)
@@ -234,8 +228,7 @@ def _fitted(
         ]
     )
     fits = [
-        _Fit(fold, place, race.points[place], result)
-        for (fold, place), result in zip(places, results, strict=False)
+        _Fit(fold, place, race.points[place], result) for (fold, place), result in zip(places, results, strict=False)
     ]
     for fit in () if children.interrupted else fits:
         _judge(race, fit, views[fit.fold])
@@ -271,9 +264,7 @@ def _fitted_in_chains(
 
 def _first_model(children: Children, fits: Sequence[_Fit], place: int) -> Place | None:
     """Return the run of a point's first fit that has a model."""
-    models = (
-        number for number, fit in enumerate(fits) if fit.place == place and fit.result.model is not None
-    )
+    models = (number for number, fit in enumerate(fits) if fit.place == place and fit.result.model is not None)
     return next((children.path(number) for number in models), None)
 
 
@@ -349,9 +340,7 @@ def _named(points: Sequence[Params], place: int) -> str:
     """Return the parameters by which a point differs from others, of one alone its alpha."""
     names, own = _differing(points) or ["alpha"], points[place]
     values = [(name, own[name]) for name in names if name in own]
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values
-    )
+    return ", ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values)
 
 
 def _what(race: Race, place: int, fold: int, view: FoldView | None) -> str:

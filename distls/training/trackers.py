@@ -50,9 +50,8 @@ class MLflowTracker(Callback):
     """
 
     def __init__(
-        self, experiment: str = "distls", *, tracking_uri: str | None = None,
-        tags: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self, experiment: str = "distls", *, tracking_uri: str | None = None, tags: dict[str, str] | None = None
+    ) -> None:
         with needing("MLflowTracker needs the package mlflow-skinny: pip install 'distls[mlflow]'"):
             from mlflow.entities import Metric, Param
             from mlflow.exceptions import MlflowException
@@ -61,9 +60,7 @@ class MLflowTracker(Callback):
         try:
             self._client = MlflowClient(tracking_uri)
             found = self._client.get_experiment_by_name(experiment)
-            self._experiment = (
-                self._client.create_experiment(experiment) if found is None else found.experiment_id
-            )
+            self._experiment = self._client.create_experiment(experiment) if found is None else found.experiment_id
         except MlflowException as error:
             raise ParameterError(f"MLflow: {' '.join(str(error).split())[:300]}") from None
         self._tags = dict(tags or {})
@@ -126,9 +123,7 @@ class TensorBoardTracker(Callback):
         own = re.sub(r"[^\w.=-]+", "_", start.what)
         writer = self._open(str(self._folder / own))
         self._writer.set(writer)
-        setting = "  \n".join(
-            f"{name}: {value}" for name, value in vars(start).items() if value not in (None, "")
-        )
+        setting = "  \n".join(f"{name}: {value}" for name, value in vars(start).items() if value not in (None, ""))
         writer.add_text("fit", setting, 0)
 
     def on_round(self, event: RoundEvent) -> None:

@@ -41,8 +41,7 @@ print(result)
 # %%
 # Strong penalties on the right use few of the 64 pixels; the dotted line is the strength with the lowest error.
 settings = sorted(
-    report(folder / "run").to_json()["settings"],
-    key=lambda s: s["params"]["alpha"],
+    report(folder / "run").to_json()["settings"], key=lambda s: s["params"]["alpha"]
 )
 alphas = [s["params"]["alpha"] for s in settings]
 figure, left = plt.subplots(figsize=(5, 3.5), layout="constrained")

@@ -158,9 +158,7 @@ def test_systemd_accepts_them(tmp_path):
 @pytest.mark.slow
 def test_their_commands_train_the_same_weights(shared, serial):
     settings = {**_settings(), "DISTLS_WORKERS": "2", "DISTLS_MEMORY": "1GiB"}
-    (line,) = re.findall(
-        r"^    systemd-run --uid=distls (.+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE
-    )
+    (line,) = re.findall(r"^    systemd-run --uid=distls (.+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
     with example(shared, {"10.0.0.1": "127.0.0.1", "/shared": str(shared)}) as started:
         for unit in UNITS:
             started.start(_command(unit, settings))

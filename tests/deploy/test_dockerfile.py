@@ -108,9 +108,7 @@ def test_it_starts_distls():
 
 def _copy(folder, stage):
     """Copy as the builder does: a folder's contents, without what .dockerignore names."""
-    ignored = [
-        line[3:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("**/")
-    ]
+    ignored = [line[3:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("**/")]
     for sources, destination in _copied(stage):
         for source in sources:
             target = folder / destination
@@ -119,9 +117,7 @@ def _copy(folder, stage):
                     ROOT / source,
                     target,
                     symlinks=True,
-                    ignore=lambda _, names: [
-                        n for n in names if any(fnmatch.fnmatch(n, rule) for rule in ignored)
-                    ],
+                    ignore=lambda _, names: [n for n in names if any(fnmatch.fnmatch(n, rule) for rule in ignored)],
                 )
             else:
                 shutil.copy(ROOT / source, target / source)
@@ -149,9 +145,7 @@ def test_its_steps_build_and_install_the_package(tmp_path):
     _shell(f"{install} --no-deps --force-reinstall", source)
     shown = _shell(f"{target}/bin/distls --version", tmp_path)
     assert shown.startswith("distls, version ")
-    where = _shell(
-        f"{target}/bin/python -c 'import distls.workers; print(distls.workers.__file__)'", tmp_path
-    )
+    where = _shell(f"{target}/bin/python -c 'import distls.workers; print(distls.workers.__file__)'", tmp_path)
     assert where.startswith(str(target))
 
 

@@ -105,10 +105,7 @@ def test_documents_are_as_specified(name):
 def test_the_service_leads_to_the_scheduler(name):
     scheduler = CLUSTERS[name]["scheduler"]
     # the operator gives pods these labels, and the service the name that the address has
-    assert scheduler["service"]["selector"] == {
-        "dask.org/cluster-name": NAMES[name],
-        "dask.org/component": "scheduler",
-    }
+    assert scheduler["service"]["selector"] == {"dask.org/cluster-name": NAMES[name], "dask.org/component": "scheduler"}
     container = _container(scheduler["spec"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     served = {port["targetPort"]: port["port"] for port in scheduler["service"]["ports"]}
@@ -142,9 +139,7 @@ def test_pods_mount_what_they_use_and_run_as_the_image_does(pod):
     user = re.search(r"^USER (\d+):(\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     context = spec["securityContext"]
     assert [str(context["runAsUser"]), str(context["runAsGroup"])] == [*user.groups()]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in spec["volumes"]
-    }
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
         "/shared", "/tls", "/cache", "/tmp",
     }  # fmt: skip
@@ -177,9 +172,7 @@ def _start(started, container, **given):
     """Start a container; its environment is what it names and what the operator adds."""
     environment = {**given, **{item["name"]: item["value"] for item in container["env"]}}
     words = [*container["command"], *container["args"]]
-    started.start(
-        [re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], word) for word in words], environment
-    )
+    started.start([re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], word) for word in words], environment)
 
 
 @pytest.mark.slow
@@ -191,9 +184,7 @@ def test_a_job_trains_the_same_weights_and_resumes(shared, serial, encrypted):
     if encrypted:
         write_secret(secret)
         files = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
-        security = Security(
-            **{name: str(secret / file) for name, file in files.items()}, require_encryption=True
-        )
+        security = Security(**{name: str(secret / file) for name, file in files.items()}, require_encryption=True)
     names = {"distls-fit-scheduler": "127.0.0.1", "/shared": str(shared), "/tls": str(secret)}
     with example(shared, names) as started:
         _start(started, _container(CLUSTERS["job"]["scheduler"]["spec"]))

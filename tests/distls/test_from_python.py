@@ -41,9 +41,7 @@ def data(tmp_path_factory):
 
 def test_fit_without_a_method_takes_the_one_that_suits(data, tmp_path):
     named = distls.fit("auto", data, tmp_path / "named")
-    for k, found in enumerate(
-        [distls.fit(str(data), tmp_path / "r0"), distls.fit(dataset=data, run=tmp_path / "r1")]
-    ):
+    for k, found in enumerate([distls.fit(str(data), tmp_path / "r0"), distls.fit(dataset=data, run=tmp_path / "r1")]):
         assert found.run == tmp_path / f"r{k}"
         assert found.record["weights_sha256"] == named.record["weights_sha256"]
     with pytest.raises(ParameterError, match="name a data set"):
@@ -68,9 +66,7 @@ if __name__ == "__main__":
     print("the same")
 """
     (tmp_path / "script.py").write_text(script)
-    ran = subprocess.run(
-        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
     assert ran.stdout == "the same\n", ran.stderr
 
 
@@ -101,9 +97,7 @@ class _Cell:
 def cell(monkeypatch):
     made = _Cell()
     shell = types.SimpleNamespace(kernel=None)
-    monkeypatch.setitem(
-        sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=made)
-    )
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell, display=made))
     return made
 
 
@@ -209,9 +203,7 @@ def test_results_show_themselves_in_notebooks(data, tmp_path):
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_models_predict_dask_collections_lazily(data, tmp_path, kind):
     x, y = _rows()
-    frame = pd.DataFrame(x.astype(float).round(3), columns=list("abcdef")).assign(
-        job=np.where(x[:, 3] > 0, "p", "q")
-    )
+    frame = pd.DataFrame(x.astype(float).round(3), columns=list("abcdef")).assign(job=np.where(x[:, 3] > 0, "p", "q"))
     if kind == "frame":
         distls.ingest(frame.assign(y=y), tmp_path / "d", label_column="y")
     source = data if kind == "array" else tmp_path / "d"

@@ -54,9 +54,7 @@ def test_a_limit_is_named_where_it_is_declared_and_where_it_acts(limit, others):
 def test_type_checkers_are_told_of_every_option():
     assert set(Options.__annotations__) == set(BY_NAME)
     ours = {"bool": bool, "int": int, "float | None": float, "int | None": int}
-    told = {
-        name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in Options.__annotations__.items()
-    }
+    told = {name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in Options.__annotations__.items()}
     assert {n: ours[t] for n, t in told.items() if t in ours} == {
         o.name: o.kind for o in OPTIONS if o.kind in (bool, int, float)
     }
@@ -106,13 +104,7 @@ def test_a_keyword_that_is_none_is_refused():
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.low is not None], ids=lambda option: option.name)
 def test_numbers_are_held_to_their_bounds(option):
-    for value in (
-        -1,
-        math.nan,
-        math.inf,
-        *([option.low] if option.open else []),
-        *([0.5] if option.low == 1 else []),
-    ):
+    for value in (-1, math.nan, math.inf, *([option.low] if option.open else []), *([0.5] if option.low == 1 else [])):
         with pytest.raises(ParameterError, match=option.name):
             Request(**{option.name: value}).check_bounds()
     Request(**{option.name: option.low + option.open}).check_bounds()
@@ -140,17 +132,13 @@ def test_a_record_names_all_that_can_be_asked_for():
         max_seconds=9.0, eval_every=1.0, seed=7, as_published=True, parallelism=16,
     )  # fmt: skip
     assert json.loads(json.dumps(config.stored()))["passes"] == 3
-    assert (
-        {option.key for option in config.asked} == {option.key for option in OPTIONS} <= set(config.stored())
-    )
+    assert {option.key for option in config.asked} == {option.key for option in OPTIONS} <= set(config.stored())
 
 
 @pytest.mark.slow
 def test_the_walk_of_a_setting_is_short():
     # in a process that has rehearsed nothing: the kernel meets the setting first when it is compiled
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", SETTING_WALK], capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-W", "ignore", SETTING_WALK], capture_output=True, text=True, check=True)
     *stays, counts = ran.stdout.splitlines()
     assert stays[0] == "cli/training.fit"
     assert stays[-1].endswith("SgdLearner.of")

@@ -147,18 +147,12 @@ def prox(v: Array, mu: float, name: str, rho: float) -> Array:
 def rows_of(p: Problem, z: Array) -> tuple[Array, Array, Array]:
     """Return loss, slopes and second derivatives of every row, unweighted."""
     values = [LOSSES[p.loss](z[i], p.y[i]) for i in range(len(z))]
-    return (
-        np.array([v for v, _, _ in values]),
-        np.stack([g for _, g, _ in values]),
-        np.stack([h for *_, h in values]),
-    )
+    return (np.array([v for v, _, _ in values]), np.stack([g for _, g, _ in values]), np.stack([h for *_, h in values]))
 
 
 def objective(p: Problem, w: Array) -> float:
     """Return F(W)."""
-    return float(p.weights @ rows_of(p, p.x @ w)[0]) + p.alpha * sum(
-        penalty(row, p.penalty, p.rho) for row in w
-    )
+    return float(p.weights @ rows_of(p, p.x @ w)[0]) + p.alpha * sum(penalty(row, p.penalty, p.rho) for row in w)
 
 
 def gradient(p: Problem, w: Array) -> Array:
@@ -246,9 +240,7 @@ def intercept_step(p: Problem, z: Array) -> tuple[Array, float]:
     g = p.weights @ rows_of(p, z)[1]
     d = -np.linalg.lstsq(score_hessian(p, z), g, rcond=1e-9)[0]
     size, value = 1.0, float(p.weights @ rows_of(p, z)[0])
-    while (
-        float(p.weights @ rows_of(p, z + size * d)[0]) - value > SIGMA * size * float(g @ d) and size > 1e-9
-    ):
+    while float(p.weights @ rows_of(p, z + size * d)[0]) - value > SIGMA * size * float(g @ d) and size > 1e-9:
         size *= OMEGA
     return size * d, float(np.sqrt(g @ g))
 

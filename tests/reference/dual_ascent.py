@@ -181,9 +181,7 @@ class Ascent:
         values = np.array([conjugate(self.name, a, y) for a, y in zip(self.duals, self.y, strict=True)])
         t = self.s @ self.duals / (self.alpha * len(self.x))
         own = 0.5 * self.bias * np.square(t).sum()
-        return -self.s @ values / len(values) - self.alpha * (
-            0.5 * (1 - self.l1) * np.square(self.w).sum() + own
-        )
+        return -self.s @ values / len(values) - self.alpha * (0.5 * (1 - self.l1) * np.square(self.w).sum() + own)
 
 
 # ---------------------------------------------------------------- the optimum, by independent methods

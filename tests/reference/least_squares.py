@@ -96,9 +96,7 @@ class Problem:
         return mean + self.alpha * self.penalised[:, None] * w
 
 
-def problem(
-    x: Array, y: Array, link: str, alpha: float, *, s: Array | None = None, constant: bool = True
-) -> Problem:
+def problem(x: Array, y: Array, link: str, alpha: float, *, s: Array | None = None, constant: bool = True) -> Problem:
     """Put a constant column behind the rows where asked."""
     ones = np.ones((len(x), 1))
     return Problem(

@@ -141,19 +141,13 @@ def train(
     return out
 
 
-def objective(
-    x: Array, y: NDArray[np.integer], loss: str, alpha: float, w: Array, b: Array, s: Array
-) -> float:
+def objective(x: Array, y: NDArray[np.integer], loss: str, alpha: float, w: Array, b: Array, s: Array) -> float:
     """Eq. 3 with weights: the weighted mean loss and the penalty."""
     values = [LOSSES[loss](x[i] @ w + b, int(y[i]))[0] for i in range(len(x))]
     return float(np.dot(s, values) / s.sum() + alpha / 2 * (w**2).sum())
 
 
-def loss_gradient(
-    x: Array, y: NDArray[np.integer], loss: str, w: Array, b: Array, s: Array
-) -> tuple[Array, Array]:
+def loss_gradient(x: Array, y: NDArray[np.integer], loss: str, w: Array, b: Array, s: Array) -> tuple[Array, Array]:
     """Return sum_i s_i x_i (x) g_i and sum_i s_i g_i."""
-    g = np.array([LOSSES[loss](x[i] @ w + b, int(y[i]))[1] for i in range(len(x))]).reshape(
-        len(x), w.shape[1]
-    )
+    g = np.array([LOSSES[loss](x[i] @ w + b, int(y[i]))[1] for i in range(len(x))]).reshape(len(x), w.shape[1])
     return x.T @ (s[:, None] * g), s @ g

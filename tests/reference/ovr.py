@@ -51,7 +51,6 @@ def train(
 ) -> Array:  # fmt: skip
     """Train a model for each class against the rest, one after the other; return (d, n_classes)."""
     models = [
-        train_binary(x, np.where(y == c, 1.0, -1.0), loss, alpha, batches, t0, ball=ball)
-        for c in range(n_classes)
+        train_binary(x, np.where(y == c, 1.0, -1.0), loss, alpha, batches, t0, ball=ball) for c in range(n_classes)
     ]
     return np.stack(models, axis=1)

@@ -54,9 +54,9 @@ def _backtracked(a: Array, y: Array, w: Array, g: Array, delta: Array, change: A
 
     length = np.linalg.norm
     predicted, size = g @ delta + alpha * (length(w + delta) - length(w)), 1.0
-    while delta.any() and mean(a + size * change) - mean(a) + alpha * (
-        length(w + size * delta) - length(w)
-    ) > (0.01 * size * predicted):
+    while delta.any() and mean(a + size * change) - mean(a) + alpha * (length(w + size * delta) - length(w)) > (
+        0.01 * size * predicted
+    ):
         size *= 0.5
     return size
 

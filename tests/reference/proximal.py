@@ -55,9 +55,7 @@ def fista(
     return points, constants
 
 
-def sparsa(
-    p: Problem, reads: int, lipschitz: float, safe: float, history: int = 5
-) -> tuple[list[Array], list[float]]:
+def sparsa(p: Problem, reads: int, lipschitz: float, safe: float, history: int = 5) -> tuple[list[Array], list[float]]:
     """Wright, Nowak and Figueiredo's SpaRSA: the accepted weights and L after each read."""
     x = np.zeros((p.x.shape[1], p.m))
     g, values = gradient(p, x), [objective(p, x)]

@@ -104,9 +104,7 @@ def olbfgs(
     return theta[:-1], theta[-1], loss_sum
 
 
-def sgd(
-    x: Array, y: NDArray[np.integer], k: int, name: str, alpha: float, order: Sequence[int], t0: float
-) -> Array:
+def sgd(x: Array, y: NDArray[np.integer], k: int, name: str, alpha: float, order: Sequence[int], t0: float) -> Array:
     """Equation 3 of the SGD-QN paper: steps of 1 / (alpha (t + t0)), without an intercept."""
     theta = np.zeros((x.shape[1] + 1, k))
     for t, i in enumerate(order):

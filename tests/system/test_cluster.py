@@ -75,9 +75,7 @@ def test_same_bits_and_blind_workers_are_named(documents, tmp_path, undisturbed)
         assert (code, error) == (0, "")
         assert out.startswith("MAX_PASSES: 3 passes, ")
         assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
-        code, out, error = Started(
-            "plan", "mcid", documents, "--json", "--no-probe", "--scheduler", made.address
-        ).end()
+        code, out, error = Started("plan", "mcid", documents, "--json", "--no-probe", "--scheduler", made.address).end()
         assert (code, error) == (0, "")
         assert json.loads(out)["worker_limit"] == 2**30
         made.add_worker("--name", "blind", "--preload", str(tmp_path / "blind.py"))

@@ -91,8 +91,7 @@ def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path):
     again, told = fitted("second", "--workers", 2)
     assert again == digest
     assert all(
-        line.endswith("damaged file among compiled kernels; they are compiled again")
-        for line in told.splitlines()
+        line.endswith("damaged file among compiled kernels; they are compiled again") for line in told.splitlines()
     )
     assert told
     assert fitted("third", "--workers", 2) == (digest, "")

@@ -74,9 +74,7 @@ def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     whole = open_dataset(tmp_path / "whole")
     out = disk.path / "d"
     disk.fill(int(whole.stored_bytes.sum() * share))
-    one_line(
-        distls("ingest", text, out, *arguments), str(out), FULL, "run the same ingest again to resume it"
-    )
+    one_line(distls("ingest", text, out, *arguments), str(out), FULL, "run the same ingest again to resume it")
     with pytest.raises(DistlsError):
         open_dataset(out)
     disk.make_room()

@@ -18,10 +18,7 @@ DEADLINE = 300  # seconds; what deadlocks takes for ever
 @pytest.fixture(scope="module")
 def client():
     """Two workers of one thread each."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as made,
-    ):
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as made:
         yield made
 
 

@@ -93,9 +93,7 @@ class Stalled:
         }
 
     def start(self, *arguments, faults=""):
-        program = (
-            f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
-        )
+        program = f"{STUCK_DRIVER}\n{IMPATIENT if faults else ''}\n{faults}\nfrom distls.cli import main\nmain()"
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True, env=self.environment,
@@ -286,10 +284,7 @@ def test_a_cluster_that_does_not_close(stalled, data, tmp_path, undisturbed):
     stalled.hold()
     out, err = stalled.end(signal.SIGTERM)
     # the fit has ended already, and says so
-    assert (out, re.sub(r"^interrupted after \d+ passes; `distls resume \S+` continues\n", "", err)) == (
-        "",
-        AT_ONCE,
-    )
+    assert (out, re.sub(r"^interrupted after \d+ passes; `distls resume \S+` continues\n", "", err)) == ("", AT_ONCE)
     _check_resumed(stalled, run, undisturbed)
 
 
@@ -355,17 +350,7 @@ def test_modules_of_the_current_folder_are_not_taken_for_installed_ones(data, tm
     for name in ("distls", "distributed", "numpy"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w').close()\n")
     program = "from distls.cli import main; main()"
-    arguments = [
-        "fit",
-        "mcid",
-        str(data),
-        str(tmp_path / "run"),
-        "--passes",
-        "1",
-        "--workers",
-        "1",
-        "--quiet",
-    ]
+    arguments = ["fit", "mcid", str(data), str(tmp_path / "run"), "--passes", "1", "--workers", "1", "--quiet"]
     ended = subprocess.run(
         [sys.executable, "-P", "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True
     )

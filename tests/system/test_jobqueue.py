@@ -22,12 +22,8 @@ pytestmark = [
 
 def test_workers_that_are_jobs(tmp_path):
     data = write_dataset(tmp_path / "train", *labelled_rows(600, 200, 4)).path
-    (block,) = re.findall(
-        r"```python\n(import distls\nfrom dask_jobqueue.*?)```", PAGE.read_text(), re.DOTALL
-    )
-    lines = block.replace(
-        "from dask_jobqueue import SLURMCluster", "from dask_jobqueue.local import LocalCluster"
-    )
+    (block,) = re.findall(r"```python\n(import distls\nfrom dask_jobqueue.*?)```", PAGE.read_text(), re.DOTALL)
+    lines = block.replace("from dask_jobqueue import SLURMCluster", "from dask_jobqueue.local import LocalCluster")
     # a job is a process of this machine, which has fewer cores
     lines = re.sub(r"SLURMCluster\(.*?\)", 'LocalCluster(cores=1, processes=1, memory="1GiB")', lines)
     lines = lines.replace("jobs=4", "jobs=2").replace("wait_for_workers(8)", "wait_for_workers(2)")

@@ -19,8 +19,7 @@ FILES = {
 }
 VARIABLES = {"DASK_LOGGING": ("{version: 1}", DASK), "NUMBA_NUM_THREADS": ("0", NUMBA)}
 CASES = [
-    pytest.param(kind, marks=() if kind == "NUMBA_NUM_THREADS" else pytest.mark.slow)
-    for kind in (*FILES, *VARIABLES)
+    pytest.param(kind, marks=() if kind == "NUMBA_NUM_THREADS" else pytest.mark.slow) for kind in (*FILES, *VARIABLES)
 ]
 
 
@@ -37,9 +36,7 @@ def test_one_line(kind, tmp_path):
 @pytest.mark.slow
 def test_a_time_that_dask_refuses_where_it_connects(tmp_path):
     with cluster(tmp_path) as there:
-        _check_one_line(
-            tmp_path, ["--scheduler", there.address], {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s"}
-        )
+        _check_one_line(tmp_path, ["--scheduler", there.address], {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "5s"})
 
 
 def _check_one_line(place, where, environment):

@@ -139,9 +139,7 @@ def forge_rows(data, **changes):
     n_features, k = opened.meta.n_features, len(opened.meta.classes)
     # what is measured on the way takes rows that are well formed
     with mock.patch("distls.storage.dataset.partitions.feature_moments", return_value={}):
-        records = [
-            write_partition(data, i, part, n_features, k, {}) for i, part in enumerate([first, *parts[1:]])
-        ]
+        records = [write_partition(data, i, part, n_features, k, {}) for i, part in enumerate([first, *parts[1:]])]
     shutil.rmtree(data / "columns", ignore_errors=True)
     publish(data, msgspec.structs.replace(opened.meta, nnz=0), records, {})
 
@@ -299,9 +297,7 @@ def test_classes_without_rows_are_refused_before_weights_are_made(at, method):
     forge(at / "data", classes=list(range(many)), label_counts=counts, label_weights=counts)
     tracemalloc.start()
     try:
-        with pytest.raises(
-            DistlsError, match="131,070 of its 131,072 classes have no row, and it has 80 rows"
-        ):
+        with pytest.raises(DistlsError, match="131,070 of its 131,072 classes have no row, and it has 80 rows"):
             fit(method, at / "data", at / "new", executor="serial")
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -534,9 +530,7 @@ def test_untouched_runs_go_on(at, method):
 
 
 @pytest.mark.fast_cases("changes0")
-@pytest.mark.parametrize(
-    "changes", [{"method": 3}, {"grid": []}, {"grid": [{"alpha": {"a": []}}]}, {"dataset": 5}]
-)
+@pytest.mark.parametrize("changes", [{"method": 3}, {"grid": []}, {"grid": [{"alpha": {"a": []}}]}, {"dataset": 5}])
 def test_runs_are_not_shown(at, changes):
     forge_json(at / "run" / "config.json", **changes)
     forge_json(at / "run" / "status.json", selected=[])
@@ -591,16 +585,8 @@ def header(shape, dtype="<f4"):
 
 
 def csr(n_rows=2, n_features=5, **changes):
-    members = {
-        "data": np.ones(2, np.float32),
-        "indices": np.zeros(2, np.int32),
-        "indptr": np.array([0, 1, 2]),
-    }
-    return (
-        members
-        | {"shape": np.array([n_rows, n_features]), "format": np.array("csr"), "y": np.arange(2)}
-        | changes
-    )
+    members = {"data": np.ones(2, np.float32), "indices": np.zeros(2, np.int32), "indptr": np.array([0, 1, 2])}
+    return members | {"shape": np.array([n_rows, n_features]), "format": np.array("csr"), "y": np.arange(2)} | changes
 
 
 def idx(path, sizes):
@@ -646,10 +632,7 @@ def test_arrays_as_sources(tmp_path, attack):
 
 
 def test_labels_that_are_no_labels(at):
-    for make in (
-        lambda p: npy_header(p, (2**45,), "<i8"),
-        lambda p: np.save(p, pickled(p), allow_pickle=True),
-    ):
+    for make in (lambda p: npy_header(p, (2**45,), "<i8"), lambda p: np.save(p, pickled(p), allow_pickle=True)):
         (at / "bad.npy").unlink(missing_ok=True)
         make(at / "bad.npy")
         message = refused("ingest", at / "rows.npy", at / "new", "--labels", at / "bad.npy", *SERIAL)
@@ -870,12 +853,7 @@ def use(root, what):
 @pytest.mark.fast_cases("array", "status")
 @pytest.mark.parametrize("kind", sorted(FUZZED))
 @examples(40)
-@given(
-    place=st.integers(0, 10**6),
-    value=st.sampled_from(VALUES),
-    flip=st.integers(0, 10**6),
-    bit=st.integers(0, 9),
-)
+@given(place=st.integers(0, 10**6), value=st.sampled_from(VALUES), flip=st.integers(0, 10**6), bit=st.integers(0, 9))
 def test_changed_values_and_bits(fuzzed, kind, place, value, flip, bit):
     """Any value of a description replaced, checksums made right but of a checkpoint; or any bit turned.
 

@@ -107,9 +107,7 @@ def test_what_the_plan_refuses_is_refused_at_once(large, tmp_path):
 def test_columns_stay_below_the_limit(large, tmp_path):
     train, limit = tmp_path / "train", parse_bytes(LIMIT)
     shutil.copytree(large, train, copy_function=os.link)
-    made = Watched(
-        "columns", train, "--shard-size", "4MiB", "--workers", 2, "--memory-limit", LIMIT, "--quiet"
-    )
+    made = Watched("columns", train, "--shard-size", "4MiB", "--workers", 2, "--memory-limit", LIMIT, "--quiet")
     assert (made.code, made.error) == (0, "")
     assert len(made.workers) == 2, "no worker was ended for its memory"
     assert all(peak < limit for peak in made.workers.values()), made.workers
@@ -251,9 +249,7 @@ def _fit(data, run, limit=":", options=("--workers", "2"), **environment):
     """Fit after a command of the shell that sets a limit; return the exit code and the lines on stderr."""
     own = ["fit", "gls", str(data), str(run), "--quiet", "--passes", "2", *options]
     command = ["bash", "-c", f'{limit}; exec "$0" "$@"', sys.executable, "-m", "distls", *own]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **environment}
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **environment})
     return ended.returncode, ended.stderr.splitlines()
 
 

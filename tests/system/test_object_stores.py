@@ -248,9 +248,7 @@ def test_a_changed_object_is_refused(faults, text):
     chunk = place_of(f"{BUCKET}/changed/rows/00000001/indices/c/0")
     content = chunk.read_bytes()
     for written, why in {
-        content[:100]
-        + bytes([content[100] ^ 1])
-        + content[101:]: "its checksum does not match, bytes were changed",
+        content[:100] + bytes([content[100] ^ 1]) + content[101:]: "its checksum does not match, bytes were changed",
         content[:-1]: f"{len(content) - 1} bytes on disk, {len(content)} recorded",
         b"": "its chunk is missing",
     }.items():

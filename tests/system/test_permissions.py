@@ -117,9 +117,7 @@ def test_killed_it_goes_on(command, train, undisturbed, what):
     started.interrupt(signal.SIGKILL)
     started.end()
     assert _digest(train) is None
-    code, out, error = command(
-        "columns", train, "--shard-size", SIZE, "--executor", "serial", "--quiet"
-    ).end()
+    code, out, error = command("columns", train, "--shard-size", SIZE, "--executor", "serial", "--quiet").end()
     assert (code, error) == (0, "")
     assert out.startswith(f"{train}: ")
     assert _digest(train) == undisturbed

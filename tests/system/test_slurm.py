@@ -70,16 +70,10 @@ class Slurm:
         key.write_bytes(secrets.token_bytes(1024))
         configuration = folder / "slurm.conf"
         configuration.write_text(
-            CONFIGURATION.format(
-                folder=folder, controller=free_port(), daemon=free_port(), host=socket.gethostname()
-            )
+            CONFIGURATION.format(folder=folder, controller=free_port(), daemon=free_port(), host=socket.gethostname())
         )
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        settings = {
-            "DASK_CONFIG": str(DEPLOY / "distls.yaml"),
-            "SLURM_CONF": str(configuration),
-            "PATH": path,
-        }
+        settings = {"DASK_CONFIG": str(DEPLOY / "distls.yaml"), "SLURM_CONF": str(configuration), "PATH": path}
         self.environment = {**os.environ, **settings}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
@@ -100,9 +94,7 @@ class Slurm:
     def _daemon(self, *command):
         with (self.folder / f"{command[0]}.out").open("wb") as out:
             self._daemons.append(
-                subprocess.Popen(
-                    command, env=self.environment, stdout=out, stderr=out, start_new_session=True
-                )
+                subprocess.Popen(command, env=self.environment, stdout=out, stderr=out, start_new_session=True)
             )
 
     def _until(self, condition):
@@ -110,15 +102,11 @@ class Slurm:
         for daemon in self._daemons:
             if daemon.poll() is not None:
                 program = str(daemon.args[0])
-                pytest.skip(
-                    f"{program} does not run here: {(self.folder / f'{program}.out').read_text()[-300:]}"
-                )
+                pytest.skip(f"{program} does not run here: {(self.folder / f'{program}.out').read_text()[-300:]}")
 
     def command(self, *words, folder=None):
         """Run a command of SLURM or one that submits jobs."""
-        return subprocess.run(
-            words, env=self.environment, cwd=folder, capture_output=True, text=True, timeout=SECONDS
-        )
+        return subprocess.run(words, env=self.environment, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
 
     def close(self):
         """End jobs and daemons, and whatever else they have started."""

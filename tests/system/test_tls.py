@@ -79,11 +79,7 @@ def standing(lasting_command, tmp_path_factory):
 def strangers(tmp_path):
     """Return the options for a certificate of another authority."""
     made, options = Security.temporary(), []
-    for name, content in (
-        ("ca", made.tls_ca_file),
-        ("cert", made.tls_client_cert),
-        ("key", made.tls_client_key),
-    ):
+    for name, content in (("ca", made.tls_ca_file), ("cert", made.tls_client_cert), ("key", made.tls_client_key)):
         (tmp_path / f"{name}.pem").write_text(content)
         options += [f"--tls-{name}", str(tmp_path / f"{name}.pem")]
     return options
@@ -106,9 +102,7 @@ class Recorder:
                 near, far = self._server.accept()[0], socket.create_connection(self._target)
                 for source, sink in ((near, far), (far, near)):
                     self.sent.append(bytearray())
-                    threading.Thread(
-                        target=self._pass_on, args=(source, sink, self.sent[-1]), daemon=True
-                    ).start()
+                    threading.Thread(target=self._pass_on, args=(source, sink, self.sent[-1]), daemon=True).start()
 
     def _pass_on(self, source, sink, kept):
         with contextlib.suppress(OSError):
@@ -142,9 +136,7 @@ def test_same_bits_and_nothing_readable_on_the_way(standing, command, documents,
     model = fit("mcid", documents, params={"alpha": 1e-4}, passes=PASSES, eval_every=0).model
     recorder = Recorder(standing.address)
     try:
-        run = command(
-            *_arguments(documents, tmp_path / "run", "--scheduler", recorder.address, *standing.tls)
-        )
+        run = command(*_arguments(documents, tmp_path / "run", "--scheduler", recorder.address, *standing.tls))
         code, out, error = run.end()
     finally:
         recorder.close()
@@ -239,9 +231,7 @@ def test_open_to_other_machines_is_open_by_tls_only(command, tmp_path, number):
     SIGTERM | TLS only; one line, exit code 0, no key remains"""
     folder = tmp_path / "tls"
     made = Standing(
-        command(
-            "cluster", "--workers", 1, "--port", 0, "--host", "0.0.0.0", "--tls", "--tls-directory", folder
-        )
+        command("cluster", "--workers", 1, "--port", 0, "--host", "0.0.0.0", "--tls", "--tls-directory", folder)
     )
     family = made.process.children(recursive=True)
     # the scheduler, and of the worker the nanny and itself

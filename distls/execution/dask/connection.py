@@ -259,9 +259,7 @@ class Connection:
         with contextlib.suppress(*CUT):
             silence.note(max(len(keys), 1), len(self.threads()), partial(self._watch.troubles, keys))
 
-    def _lost_among(
-        self, futures: Iterable[Future], sightings: Counter[str], needed: Collection[str] = ()
-    ) -> set[str]:
+    def _lost_among(self, futures: Iterable[Future], sightings: Counter[str], needed: Collection[str] = ()) -> set[str]:
         """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded.
 
         They may wait for the tasks that are `needed`, of which one that was lost is made again by the scheduler.

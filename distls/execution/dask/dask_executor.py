@@ -302,8 +302,6 @@ def _start_merges(
         # one that is left over is merged with others of the next level
         found = [some for some in level if len(some) > 1]
         whole = [joined(some) for some in found]
-        merges += merged(
-            [([parts[part] for part in some],) for some in found], [place for *_, place in whole]
-        )
+        merges += merged([([parts[part] for part in some],) for some in found], [place for *_, place in whole])
         parts.update(zip(whole, merges[-len(whole) :], strict=True))
     return merges

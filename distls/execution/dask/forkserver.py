@@ -48,9 +48,7 @@ def start_fork_server() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise WorkerError(
-            "the current folder was removed, and workers start in it; go to another one"
-        ) from None
+        raise WorkerError("the current folder was removed, and workers start in it; go to another one") from None
     choose_listener_folder()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distls.execution.dask.quiet_preload", _PRELOAD])
@@ -58,10 +56,7 @@ def start_fork_server() -> None:
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     # this process gives the warning already
     warned = ",".join(
-        filter(
-            None,
-            [os.environ.get("PYTHONWARNINGS"), "ignore::UserWarning:distls.workers.compilation.kernel_cache"],
-        )
+        filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore::UserWarning:distls.workers.compilation.kernel_cache"])
     )
     changed = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": warned}
     with interrupts_held(), _environment(SINGLE_THREADED | changed):

@@ -19,20 +19,8 @@ from distributed import LocalCluster, Status
 from distls.execution.dask.connection import SHORT_LOGS, Connection
 from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.forkserver import (
-    SINGLE_THREADED,
-    Made,
-    start_fork_server,
-    started,
-    unguarded_script,
-)
-from distls.execution.dask.private_hooks import (
-    AskingNanny,
-    PatientCluster,
-    PromptClient,
-    PromptMessages,
-    keep_preload,
-)
+from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started, unguarded_script
+from distls.execution.dask.private_hooks import AskingNanny, PatientCluster, PromptClient, PromptMessages, keep_preload
 from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
@@ -166,9 +154,7 @@ def start_local(
     set_log_level(log_level)
 
     def start() -> DaskExecutor:
-        cluster = local_cluster(
-            n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level
-        )
+        cluster = local_cluster(n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level)
         # weights go straight between this process and the workers, not through the scheduler
         client = PromptClient(cluster, set_as_default=False, direct_to_workers=processes)
         watch_loop(client, report_defects)
@@ -195,9 +181,7 @@ def first_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     found = {name: dask.config.get(name) for name in _BLAMED}
-    mine = "".join(
-        f"; mend {name} ({value}) of Dask's configuration" for name, value in found.items() if value
-    )
+    mine = "".join(f"; mend {name} ({value}) of Dask's configuration" for name, value in found.items() if value)
     return (str(error) or type(error).__name__) + mine
 
 
@@ -218,9 +202,7 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
         made = started(start)
     # This process makes connections later too: too short a time for them would cut those of its own cluster.
     if not _is_readable(dask.config.get("distributed.comm.retry")):
-        dask.config.set(
-            {"distributed.comm.retry": {**settings["distributed.comm"]["retry"], "count": _RETRIES}}
-        )
+        dask.config.set({"distributed.comm.retry": {**settings["distributed.comm"]["retry"], "count": _RETRIES}})
     for name, least in settings["distributed.comm"]["timeouts"].items():
         key = f"distributed.comm.timeouts.{name}"
         dask.config.set({key: max(dask.config.get(key) or least, least, key=parse_timedelta)})

@@ -115,13 +115,9 @@ def client_errors(client: Client) -> Iterator[None]:
         raise ClosedClientError(str(error)) from None
 
 
-def ask_workers(
-    client: Client, function: Callable[[], Any], workers: list[str], seconds: float
-) -> dict[str, Any]:
+def ask_workers(client: Client, function: Callable[[], Any], workers: list[str], seconds: float) -> dict[str, Any]:
     """Return each worker's answer; raise TimeoutError if one does not answer in time."""
     # Private hook of distributed: `run` has no time limit.
     with client_errors(client):
-        answers: dict[str, Any] = client.sync(
-            client._run, function, workers=workers, callback_timeout=seconds
-        )
+        answers: dict[str, Any] = client.sync(client._run, function, workers=workers, callback_timeout=seconds)
     return answers

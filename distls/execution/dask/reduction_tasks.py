@@ -59,9 +59,7 @@ def cut(shared: Any, count: int) -> tuple[list[Any], list[list[Any]]]:
     head, buffers = _pickled(shared)
     arrays = [np.asarray(buffer) for buffer in buffers]
     # Of every array a part, so that each can be put together in memory of its own.
-    slices = [
-        [each[len(each) * i // count : len(each) * (i + 1) // count] for each in arrays] for i in range(count)
-    ]
+    slices = [[each[len(each) * i // count : len(each) * (i + 1) // count] for each in arrays] for i in range(count)]
     return [_SLICED, uuid.uuid4().hex, head], slices
 
 

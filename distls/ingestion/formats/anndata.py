@@ -43,9 +43,7 @@ class AnnDataFormat(Format[AnnDataOptions]):
         """Return whether the folder has a zarr group."""
         return is_store(path)
 
-    def plan(
-        self, files: Files, read: AnnDataOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: AnnDataOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Open the stores, find their columns, and cut them into ranges of rows."""
         heads = [_head(file, read, options.unlabelled, like) for file in files]
         _check_same_names(files, heads, like)

@@ -140,9 +140,7 @@ def _label_file(path: str | Path, n_rows: int) -> SourceFile:
     return file
 
 
-def _items(
-    files: Files, headers: Sequence[ArrayHeader], kind: str, labels: SourceFile | None
-) -> Iterator[ArrayItem]:
+def _items(files: Files, headers: Sequence[ArrayHeader], kind: str, labels: SourceFile | None) -> Iterator[ArrayItem]:
     number = first_row = 0
     for file, header in zip(files, headers, strict=True):
         # only npy, which is memory-mapped, can be read from the middle

@@ -282,9 +282,7 @@ def ordered(features: Iterable[Feature]) -> tuple[Feature, ...]:
 # -- missing values --------------------------------------------------------------------------------------
 
 
-def imputed(
-    features: Sequence[Feature], read: TableColumns, options: IngestOptions, find: Any
-) -> tuple[Feature, ...]:
+def imputed(features: Sequence[Feature], read: TableColumns, options: IngestOptions, find: Any) -> tuple[Feature, ...]:
     """Return the features with what their missing values become."""
     by_column: dict[str, str] = {}
     default = "median+indicator" if read.na is None and has_step(options.transform, AUTO) else ""

@@ -117,10 +117,7 @@ def _reading(
         reading, kinds = tables.choose_columns(*names, path, read, options, head.samples, head.documents)
         reading = replace(reading, line_breaks=head.line_breaks)
         if broken := [name.replace("\n", " ") for name in head.columns if "\n" in name]:
-            doubt = (
-                *doubt,
-                f"names with line breaks, as a stray quote makes them too: {tables.listed(broken)}",
-            )
+            doubt = (*doubt, f"names with line breaks, as a stray quote makes them too: {tables.listed(broken)}")
         return reading, files, (*notices, *doubt, *kinds, *first_notices(reading, head.samples))
     reading = tables.like_columns(head.columns, head.dialect.header, path, read, options, like, head.dialect)
     # class labels are read as text, as in every other text format

@@ -96,9 +96,7 @@ class Head:
     @property
     def documents(self) -> str:
         """The first column that looks like documents, empty if none does."""
-        found = (
-            n for n, v in self.samples.values.items() if len({*v}) > 1 and table_columns.are_documents(v)
-        )
+        found = (n for n, v in self.samples.values.items() if len({*v}) > 1 and table_columns.are_documents(v))
         return next(found, "")
 
     @property

@@ -94,9 +94,7 @@ def open_document_table(files: Files, parquet: bool, expected: Expected) -> Docu
         return DocumentTable(path, tuple(heads[0].kinds), facts)
     head, files, notices = read_heads(files, expected)
     items = item_facts(CSV_DOCUMENT_READER, record_items(files, head.dialect.separator))
-    return DocumentTable(
-        path, head.columns, items, {"columns": head.columns, "dialect": head.dialect}, notices
-    )
+    return DocumentTable(path, head.columns, items, {"columns": head.columns, "dialect": head.dialect}, notices)
 
 
 def looks_like_labelled_lines(name: str, start: bytes) -> bool:

@@ -81,8 +81,7 @@ class DocumentOptions(LabelColumn, HashedWords, SeparatedText):
     )
     id_column: str | int | None = option(None, ID_COLUMN)
     keep_words: bool | None = option(
-        None,
-        OptionInfo("Raw text: name columns by their most frequent word.", fitted=True, flag="--keep-words"),
+        None, OptionInfo("Raw text: name columns by their most frequent word.", fitted=True, flag="--keep-words")
     )
     na_values: Sequence[str] = option((), NA_VALUES)
 
@@ -106,9 +105,7 @@ class DocumentFormat(Format[DocumentOptions]):
             return True
         return not start.given & _OF_TABLES and looks_like_labelled_lines(start.name, start.content)
 
-    def plan(
-        self, files: Files, read: DocumentOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: DocumentOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Choose columns and hashing, which must be the hashing of `like`."""
         path, start = files[0].path, _first_record_of(files[0])
         if like is not None and not _is_hashed_text(like):
@@ -129,9 +126,7 @@ class DocumentFormat(Format[DocumentOptions]):
 _Found = tuple[dict[str, Any], dict[str, Any]]
 
 
-def _as_found(
-    files: Files, start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None
-) -> _Found:
+def _as_found(files: Files, start: bytes, read: DocumentOptions, unlabelled: bool, like: Like | None) -> _Found:
     """Return how the kind of files is read that these are: with marks, tables, or lines."""
     path, known = files[0].path, description_of(like)
     if marks := marks_of(start):

@@ -15,13 +15,7 @@ from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.data_frames import (
-    FRAME,
-    arrow_table,
-    column_labels,
-    frame_source,
-    is_frame,
-)
+from distls.workers.ingestion.formats.data_frames import FRAME, arrow_table, column_labels, frame_source, is_frame
 from distls.workers.ingestion.formats.parquet_files import FrameSource
 from distls.workers.ingestion.records.labels import LabelSets
 

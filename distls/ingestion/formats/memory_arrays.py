@@ -13,12 +13,7 @@ from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.memory_arrays import (
-    COMPUTED_READER,
-    MEMORY_READER,
-    ComputedItem,
-    MemoryItem,
-)
+from distls.workers.ingestion.formats.memory_arrays import COMPUTED_READER, MEMORY_READER, ComputedItem, MemoryItem
 from distls.workers.ingestion.parsing.array_types import Array, Bools
 from distls.workers.ingestion.records.labels import LabelSets, label_sets
 from distls.workers.ingestion.records.record_batch import ArrayHeader, ReadOptions

@@ -63,9 +63,7 @@ class ParquetFormat(Format[ParquetOptions]):
     options = ParquetOptions
     no_sets = tables.TABLE_NO_SETS
 
-    def plan(
-        self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Choose the columns by their types and the first row; an item is a row group."""
         heads = read_parquet_heads(files)
         reading, kinds = table_reading(files, heads, read, options, like)
@@ -83,21 +81,13 @@ class ParquetFormat(Format[ParquetOptions]):
             if not _is_unnamed(name)
         )
         sizes = tuple(item.n_bytes for item in items)
-        facts: dict[str, Any] = {
-            "estimate": sum(sizes) * 2.0,
-            "survey": survey,
-            **tables.table_facts(reading),
-        }
+        facts: dict[str, Any] = {"estimate": sum(sizes) * 2.0, "survey": survey, **tables.table_facts(reading)}
         facts["notices"] = (*notices, *kinds)
         return SourcePlan(self.name, PARQUET_READER, tuple(files), items, sizes, reading, **facts)
 
 
 def table_reading(
-    files: Files,
-    heads: Sequence[ParquetHead],
-    read: ParquetOptions,
-    options: IngestOptions,
-    like: Like | None,
+    files: Files, heads: Sequence[ParquetHead], read: ParquetOptions, options: IngestOptions, like: Like | None
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Return the options of the reader, and notices."""
     path, kinds = files[0].path, heads[0].kinds
@@ -292,9 +282,7 @@ class JsonLinesFormat(Format[ParquetOptions]):
         chosen = has_step(start.options.transform, AUTO) and not start.given & {"weight_column", "id_column"}
         return _is_table(start.content, start.options.unlabelled, chosen)
 
-    def plan(
-        self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: ParquetOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Choose the columns by the first records; an item is a file."""
         head = json_head(files[0].path, first_records(files))
         if like is None and not options.unlabelled and not any(k.endswith("=label") for k in read.kind):

@@ -88,9 +88,7 @@ class SvmlightFormat(Format[SvmlightOptions]):
         table = start.name.endswith((".csv", ".tsv")) or "features" in description_of(start.like)
         return b":" in line or (b"," not in line and not table) or start.options.multilabel
 
-    def plan(
-        self, files: Files, read: SvmlightOptions, options: IngestOptions, like: Like | None
-    ) -> SourcePlan:
+    def plan(self, files: Files, read: SvmlightOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Cut files into ranges of lines."""
         # of the vectors of RCV1-v2 the number in the place of the label is the document's id
         own = (read.id_column or description_of(like).get("id_column")) == "label"

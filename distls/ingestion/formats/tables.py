@@ -89,12 +89,7 @@ def choose_columns(
     declared = find.all("categorical", read.categorical)
     ids = "" if read.id_column is None else find("id_column", read.id_column)
     taken: dict[str, str] = {}
-    purposes = {
-        "label_column": labels,
-        "weight_column": [weight],
-        "id_column": [ids],
-        "ignore_columns": ignored,
-    }
+    purposes = {"label_column": labels, "weight_column": [weight], "id_column": [ids], "ignore_columns": ignored}
     for purpose, name in ((purpose, name) for purpose, own in purposes.items() for name in own if name):
         if taken.setdefault(name, purpose) != purpose:
             raise ParameterError(f'column "{name}" is given as {taken[name]} and as {purpose}')
@@ -219,9 +214,7 @@ def are_row_names(fields: Sequence[str]) -> bool:
     """Return whether the first fields of lines are names of rows: different words, or 1, 2, 3, ..."""
     if len(fields) < 2 or len({*fields}) < len(fields) or not all(fields):
         return False
-    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(
-        map(table_columns.is_number, fields)
-    )
+    return fields == [str(k) for k in range(1, len(fields) + 1)] or not any(map(table_columns.is_number, fields))
 
 
 def label_of(label_column: Any, unlabelled: bool, find: ColumnFinder) -> str:
@@ -335,9 +328,7 @@ def known_labels(known: Mapping[str, Any]) -> list[str]:
     return list(known.get("labels") or filter(None, [known["label"]]))
 
 
-def _known_names(
-    names: Sequence[str], headed: bool, path: str, unlabelled: bool, like: Like
-) -> Sequence[str]:
+def _known_names(names: Sequence[str], headed: bool, path: str, unlabelled: bool, like: Like) -> Sequence[str]:
     description = description_of(like)
     known, labels = description["columns"], known_labels(description)
     named = {feature["name"] for feature in description["features"]} <= set(names)

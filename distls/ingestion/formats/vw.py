@@ -34,9 +34,7 @@ class VwOptions(TextFile):
     """
 
     id_column: str | int | None = option(None, ID_COLUMN)
-    hash_bits: int | None = option(
-        None, OptionInfo("vw: hash names into 2**B columns.", fitted=True, bounds=(1, 31))
-    )
+    hash_bits: int | None = option(None, OptionInfo("vw: hash names into 2**B columns.", fitted=True, bounds=(1, 31)))
 
 
 class VwFormat(Format[VwOptions]):
@@ -67,9 +65,7 @@ class VwFormat(Format[VwOptions]):
             raise MismatchError(f"the features of {like.path} count from 1, {rest}")
         facts: dict[str, Any] = {"weighted": True, "may_be_unweighted": True, "zero_based": "yes"}
         namespace = reading.namespace.decode("utf-8", "surrogateescape")
-        facts["description"] = {"hash_bits": bits, "namespace": namespace} | (
-            {"id_column": ids} if ids else {}
-        )
+        facts["description"] = {"hash_bits": bits, "namespace": namespace} | ({"id_column": ids} if ids else {})
         facts["headers"] = () if bits is None else (ArrayHeader(-1, 2**bits, sparse=True),)
         facts["notices"] = () if read.hash_bits is not None or like is not None else (_notice(bits),)
         return text_plan(self.name, VW_READER, files, reading, **facts)

@@ -211,8 +211,7 @@ class TextFile(FormatOptions):
     """Options of all formats of text."""
 
     encoding: str | None = option(
-        None,
-        OptionInfo("Of text files, such as cp1252; default: utf-8, or as a mark says.", parse=encoding_name),
+        None, OptionInfo("Of text files, such as cp1252; default: utf-8, or as a mark says.", parse=encoding_name)
     )
 
 
@@ -222,8 +221,7 @@ class SeparatedText(TextFile):
 
     separator: str | None = option(None, OptionInfo("csv: a character, tab or space; default: detected."))
     header: str | bool | None = option(
-        None,
-        OptionInfo("csv: first line names columns; default: detected.", choices=_YES_NO, parse=yes_or_no),
+        None, OptionInfo("csv: first line names columns; default: detected.", choices=_YES_NO, parse=yes_or_no)
     )
     decimal: str | None = option(
         None, OptionInfo('csv: decimal mark, "." or ","; default: detected.', choices=(".", ","))
@@ -323,9 +321,7 @@ def declared_kinds(given: Sequence[str], find: Any) -> dict[str, tuple[str, str]
             kind, style = "date", kind
         dated = kind == "date" and style in ("", "dmy", "mdy", "time", "duration")
         if kind in ("date", "duration") and not dated:
-            raise ParameterError(
-                f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}"
-            )
+            raise ParameterError(f"the kind of dates is date, date:dmy, date:mdy, date:time or duration, not {entry!r}")
         # a set may have any mark but the name of a transform
         known = ("", *_TRANSFORMS.get(kind, ()))
         if style not in known and (kind not in ("date", "set") or style in _TRANSFORMS["text"]):

@@ -150,9 +150,7 @@ class _Impute(_Plain, tag="impute"):
 
     def __post_init__(self) -> None:
         numbers = [*self.indicators, *(column for pair in self.moved for column in pair)]
-        if self.kept != self.columns + len(self.indicators) or not all(
-            0 <= c < self.columns for c in numbers
-        ):
+        if self.kept != self.columns + len(self.indicators) or not all(0 <= c < self.columns for c in numbers):
             raise ValueError("impute has columns that are not there")
 
 
@@ -168,9 +166,7 @@ class _MinCount(_Plain, tag="min_count"):
 _FITTED: dict[type[_Plain], str] = {_Idf: "idf", _Standardize: "std"}
 
 
-def check_transforms(
-    transforms: Sequence[dict[str, Any]], features: Mapping[str, Array], n_features: int
-) -> None:
+def check_transforms(transforms: Sequence[dict[str, Any]], features: Mapping[str, Array], n_features: int) -> None:
     """Raise ValueError for transforms, fitted arrays or feature names that do not suit rows of `n_features`."""
     step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount | _Impute]
     steps = convert_json(transforms, step_types, "transforms")

@@ -57,9 +57,7 @@ class IngestOptions:
 
     def _check_combinations(self) -> None:
         if self.unknown_features == "ignore" and self.like is None:
-            raise ParameterError(
-                "unknown_features are those that the data of like do not have; it needs like"
-            )
+            raise ParameterError("unknown_features are those that the data of like do not have; it needs like")
         if self.unlabelled and self.multilabel:
             raise ParameterError("unlabelled and multilabel exclude each other")
         if self.target != "auto" and self.unlabelled:

@@ -117,9 +117,7 @@ def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -
     return kind if given or description_of(like).get("id_column") == kind else ""
 
 
-def text_plan(
-    name: str, reader: Reader[TextItem, Any], files: Files, read: ReadOptions, **facts: Any
-) -> SourcePlan:
+def text_plan(name: str, reader: Reader[TextItem, Any], files: Files, read: ReadOptions, **facts: Any) -> SourcePlan:
     """Plan line-oriented text files: an item is a range of a plain file, or a whole compressed one.
 
     `name` is that of the format; `facts` are other fields of `SourcePlan`.

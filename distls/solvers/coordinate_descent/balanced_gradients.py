@@ -29,12 +29,7 @@ def has_balance(problem: Problem) -> bool:
 
 
 def balanced_bound(
-    problem: Problem,
-    dual: DualFactor,
-    loss: float,
-    gradient: Array,
-    class_rows: Array,
-    intercept: Array,
+    problem: Problem, dual: DualFactor, loss: float, gradient: Array, class_rows: Array, intercept: Array
 ) -> float | None:
     """Return the bound of the optimum at balanced gradients; None where they are too far from it.
 
@@ -63,9 +58,7 @@ def balanced_bound(
 
     def at(b: Array) -> tuple[Array, Array]:
         scores = np.tile(b, (len(shares), 1))
-        return np.asarray(form.gradient(scores, codes), np.float64), np.asarray(
-            form.values(scores, codes), np.float64
-        )
+        return np.asarray(form.gradient(scores, codes), np.float64), np.asarray(form.values(scores, codes), np.float64)
 
     # the least of L0(b) + b . wanted, where the gradients of zero weights have the sum that is asked for
     wanted = (1.0 - part) / max(part, 1e-300) * slope
@@ -85,6 +78,4 @@ def balanced_bound(
     read = bound_of(problem.loss, loss, dual._replace(factor=factor, conjugated=0.0), None)
     other = DualFactor(factor, 0.0, float(shares @ slopes @ b))
     zero = bound_of(problem.loss, float(shares @ values), other, None)
-    return (
-        (1.0 - part) * read + part * zero - conjugated - intercept_slack(rest, np.concatenate([b, intercept]))
-    )
+    return (1.0 - part) * read + part * zero - conjugated - intercept_slack(rest, np.concatenate([b, intercept]))

@@ -301,8 +301,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self._blocks is not None:
             return self._blocks.intercept_alone(executor)
         zero = BcdState(
-            weights=np.zeros(self.problem.shape, self.problem.dtype),
-            intercept=np.zeros(self.problem.shape[1]),
+            weights=np.zeros(self.problem.shape, self.problem.dtype), intercept=np.zeros(self.problem.shape[1])
         )
         try:
             return Round(self._setting, zero, executor).intercept_alone()
@@ -368,9 +367,7 @@ def _check_together(problem: Problem, params: Params) -> None:
     if params["shrink"] and params["tau"] == 0.0:
         raise ParameterError("shrink needs tau > 0: skipped columns are swept again once tau is reached")
     if params.get("rules") and problem.penalty != SPARSE_PENALTY:
-        raise ParameterError(
-            f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them"
-        )
+        raise ParameterError(f"penalty={problem.penalty}: rules=paper is for {SPARSE_PENALTY}; drop one of them")
 
 
 def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
@@ -380,10 +377,7 @@ def _is_by_working_sets(problem: Problem, params: dict[str, Any]) -> bool:
     if params.get("algorithm") == "row-blocks" and params["debias"] is not None:
         raise ParameterError(f"debias={params['debias']}: not with algorithm=row-blocks; drop one of them")
     if params.get("algorithm") in ("working-set", "row-blocks") and not own:
-        given = [
-            *only_of_sweeps(params),
-            "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}",
-        ][0]
+        given = [*only_of_sweeps(params), "alpha=0" if params["alpha"] == 0.0 else f"penalty={problem.penalty}"][0]
         raise ParameterError(f"{given}: not with algorithm={params['algorithm']}, but with algorithm=sweeps")
     return own
 

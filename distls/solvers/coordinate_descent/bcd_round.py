@@ -26,12 +26,7 @@ from distls.workers.coordinate_descent.row_scores_task import (
     RowScores,
     SparseWeights,
 )
-from distls.workers.coordinate_descent.sweep_task import (
-    ActiveSweeps,
-    ColumnTask,
-    LaneSweeps,
-    SweepTask,
-)
+from distls.workers.coordinate_descent.sweep_task import ActiveSweeps, ColumnTask, LaneSweeps, SweepTask
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -63,9 +58,7 @@ class BcdState(State):
     recentres: bool = False
     # Columns that the next round skips, shape (n_features,), or (0,): none
     idle: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
-    partial: bool = (
-        False  # The newest round has skipped columns, so that its violation is of the others alone
-    )
+    partial: bool = False  # The newest round has skipped columns, so that its violation is of the others alone
     largest: float = -1.0  # The largest violation of the newest round; negative: none is skipped after it
     size: int = 0  # By working sets: columns of the next one, at most; 0: rounds are sweeps
     held: int = 0  # and how many it has
@@ -89,9 +82,7 @@ class RoundSetting:
     row_lanes: list[Lane]  # In which partitions are read
     polishes: bool  # One lane makes extra passes over the active columns at the end of a round
     folder: str | None  # Of the scores; without one nothing is trained
-    alone: bool = (
-        False  # What rounds by working sets keep is in memory, where one process does all their tasks
-    )
+    alone: bool = False  # What rounds by working sets keep is in memory, where one process does all their tasks
 
     def problem_of(self, state: BcdState) -> Problem:
         """Return the problem that the round after `state` minimises."""
@@ -243,9 +234,7 @@ class Round:
 
     def _violation_at_zero(self) -> float:
         """Return the violation of the first round of a fit without an initial model."""
-        zero = BcdState(
-            weights=np.zeros_like(self._state.weights), intercept=np.zeros_like(self._state.intercept)
-        )
+        zero = BcdState(weights=np.zeros_like(self._state.weights), intercept=np.zeros_like(self._state.intercept))
         # a version that the next one removes
         cold = Round(self._setting, zero, self._executor)
         cold._margins = self._setting.row_scores(RowScores, -2)

@@ -112,7 +112,10 @@ class NearSearch:
         setting = RoundSetting(
             problem=problem,
             params={
-                "step": "line-search", "active_sweeps": 1, "active_mib": self._active_mib, "shrink": False,
+                "step": "line-search",
+                "active_sweeps": 1,
+                "active_mib": self._active_mib,
+                "shrink": False,
                 "debias": None,
             },
             data=data,
@@ -121,7 +124,7 @@ class NearSearch:
             row_lanes=reading_lanes(problem.dataset, problem.parallelism),
             polishes=False,
             folder=self._folder,
-        )  # fmt: skip
+        )
         calls = row_round_tasks(replace(setting, folder=IN_MEMORY), data.like())
         prepare(executor, problem, ("search", problem.fit_intercept), calls)
         reads = RowReads(setting)

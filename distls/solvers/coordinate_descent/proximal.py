@@ -32,14 +32,7 @@ from distls.solvers.coordinate_descent.proximal_steps import (
     diverged,
 )
 from distls.solvers.largest_eigenvalue import COLUMNS, NORM_READS, RESIDUAL, general_basis, leading_eigenvalue
-from distls.solvers.solver import (
-    Fitted,
-    RoundReport,
-    Solver,
-    evaluation_tasks,
-    known_gap,
-    predictor_of,
-)
+from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks, known_gap, predictor_of
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import MemoryPlanError, ParameterError
@@ -83,9 +76,7 @@ class Proximal(Solver[ProximalState]):
         self._check_params()
         # with l2 the gradients of the weights themselves give a bound of the second order
         plain = problem.penalty_is_quadratic
-        self._search = (
-            None if plain else NearSearch.of(problem, params["active_mib"], self._folder, self.points)
-        )
+        self._search = None if plain else NearSearch.of(problem, params["active_mib"], self._folder, self.points)
         check_initial(self._initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         # a free intercept asks for gradients that sum to zero
@@ -99,17 +90,18 @@ class Proximal(Solver[ProximalState]):
             if self._search is None:
                 raise
             held = human(self._search.work_bytes)
-            raise MemoryPlanError(
-                f"{error}, or give active_mib=0: the search for bounds takes {held}"
-            ) from None
+            raise MemoryPlanError(f"{error}, or give active_mib=0: the search for bounds takes {held}") from None
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
         printed = params.get("rules") == "paper"
         self._steps = self.steps_type(
             # as printed every step is judged, whatever bound of L is known
-            problem, safe=math.inf if printed else self.safe, constant=self._constant,
-            history=params.get("history", 1), printed=printed,
-        )  # fmt: skip
+            problem,
+            safe=math.inf if printed else self.safe,
+            constant=self._constant,
+            history=params.get("history", 1),
+            printed=printed,
+        )
 
     def _check_params(self) -> None:
         """Refuse parameters that contradict each other."""
@@ -221,9 +213,7 @@ class Proximal(Solver[ProximalState]):
         # Points lie side by side as columns, so that one product of the rows serves all of them.
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
-        return StackedWeights(
-            np.ascontiguousarray(flat[self._first :]), intercept, losses_only=len(thetas) - 1
-        )
+        return StackedWeights(np.ascontiguousarray(flat[self._first :]), intercept, losses_only=len(thetas) - 1)
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
@@ -234,9 +224,7 @@ class Proximal(Solver[ProximalState]):
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
-            executor,
-            self._reader.of_points(SigmaTask),
-            self._points([state.point, state.vectors]),
+            executor, self._reader.of_points(SigmaTask), self._points([state.point, state.vectors])
         )
 
     def _bound_norm(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
@@ -273,16 +261,12 @@ class Proximal(Solver[ProximalState]):
         dual = DualFactor(1.0, 0.0, float(np.vdot(gradient, point)), float(masses[0]), float(masses[1]))
         if self._first:
             return balanced_bound(problem, dual, loss, gradient, state.class_rows, point[0]) or 0.0
-        factor, conjugated = penalty_named(problem.penalty).conjugate(
-            -gradient, problem.alpha, problem.l1_ratio
-        )
+        factor, conjugated = penalty_named(problem.penalty).conjugate(-gradient, problem.alpha, problem.l1_ratio)
         return bound_of(problem.loss, loss, dual._replace(factor=factor, conjugated=conjugated), None)
 
     def _products(self, moments: Moments) -> Array:
         """Return the means of rows, with the constant where there is one, times their gradients; shape (m, q)."""
-        return np.asarray(
-            np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
-        )
+        return np.asarray(np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum)
 
     def status(self, state: ProximalState) -> Status:
         """Return CONVERGED once steps are small relative to the first (as Eq. 10 of the paper of `bcd`)."""

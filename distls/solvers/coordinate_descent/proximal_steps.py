@@ -79,9 +79,7 @@ class ProximalSteps(ABC):
     `printed`: by the rules of the papers to the letter.
     """
 
-    def __init__(
-        self, problem: Problem, *, safe: float, constant: bool, history: int, printed: bool = False
-    ) -> None:
+    def __init__(self, problem: Problem, *, safe: float, constant: bool, history: int, printed: bool = False) -> None:
         self._printed = printed
         self._problem, self._safe, self._constant, self._history = problem, safe, constant, history
         self._first = int(problem.fit_intercept)
@@ -99,11 +97,7 @@ class ProximalSteps(ABC):
     def _judged(self, state: ProximalState, read: Read, objective: float) -> tuple[ProximalState, str]:
         """Take the candidate, or raise L."""
         curvature = self._curvature(state, read)
-        if (
-            not self._constant
-            and state.lipschitz < self._safe
-            and not self._accepts(state, curvature, objective)
-        ):
+        if not self._constant and state.lipschitz < self._safe and not self._accepts(state, curvature, objective):
             # Twice L at the least: each rejection costs a read, so L must not creep up.
             seen = 0.0 if self._printed else _SLACK * curvature
             raised = min(max(seen, 2.0 * state.lipschitz), self._safe)
@@ -183,9 +177,7 @@ class FistaSteps(ProximalSteps):
         # No point ahead was proposed although momentum had built up: the momentum was dropped.
         restarted = state.momentum > 1.0 and not state.ahead.size
         momentum = next_momentum(state.momentum if state.ahead.size else 1.0)
-        return replace(
-            state, lipschitz=lipschitz, momentum=momentum
-        ), "restarted" if restarted else "accepted"
+        return replace(state, lipschitz=lipschitz, momentum=momentum), "restarted" if restarted else "accepted"
 
     def _look_ahead(self, state: ProximalState) -> Array:
         """Return the point from which the next step is taken; the candidate where momentum would lead back."""

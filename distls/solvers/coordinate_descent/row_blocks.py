@@ -21,13 +21,7 @@ from distls.solvers.coordinate_descent.row_rounds import RowReads, RowRound
 from distls.solvers.solver import RoundReport
 from distls.storage.errors import ParameterError
 from distls.workers.coordinate_descent.all_rows import RowSums
-from distls.workers.coordinate_descent.dual_bounds import (
-    BALANCED,
-    DualFactor,
-    bound_of,
-    has_conjugate,
-    intercept_slack,
-)
+from distls.workers.coordinate_descent.dual_bounds import BALANCED, DualFactor, bound_of, has_conjugate, intercept_slack
 from distls.workers.coordinate_descent.quadratic_model import parts_of
 from distls.workers.coordinate_descent.row_model_task import ModelStep, ModelSums
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights
@@ -61,9 +55,7 @@ class RowBlocks(RowReads):
         (n_features, k), dataset = problem.shape, problem.dataset
         parts = parts_of(loss_named(problem.loss), k, sets=problem.target == "multilabel")
         if not parts:
-            raise ParameterError(
-                f"loss={problem.loss} has no second derivatives: not with algorithm=row-blocks"
-            )
+            raise ParameterError(f"loss={problem.loss} has no second derivatives: not with algorithm=row-blocks")
         most = params["active_mib"] * MIB // _SHARE_OF_GRAM
         # columns that move at once: a Gram of all would not fit
         self.most = max(math.isqrt(most // (4 * parts)) - 1, 1)
@@ -91,11 +83,17 @@ class RowBlocks(RowReads):
         self.data = replace(DatasetRef.of(dataset, self.plan.cache_bytes), beside=True)  # with its fold
         super().__init__(
             RoundSetting(
-                problem=problem, params=params, data=self.data, shards=cast("Any", None), lanes=[],
-                row_lanes=reader.work, polishes=False, folder=None,
+                problem=problem,
+                params=params,
+                data=self.data,
+                shards=cast("Any", None),
+                lanes=[],
+                row_lanes=reader.work,
+                polishes=False,
+                folder=None,
             ),
             parts,
-        )  # fmt: skip
+        )
 
     def tasks(self, data: DatasetRef, block: int) -> list[Call]:
         """See `Solver.tasks`: a read of all columns, of some, and a step."""
@@ -112,9 +110,7 @@ class RowBlocks(RowReads):
         return [
             *(Call(task, weights, lane) for task in (every, some, none)),
             *([Call(replace(none, factor=1.0), weights, lane)] if exact else []),
-            Call(
-                replace(self.step_task(BcdState()), data=data), (judged, gram, np.ones((1, k))), Lane(0, ())
-            ),
+            Call(replace(self.step_task(BcdState()), data=data), (judged, gram, np.ones((1, k))), Lane(0, ())),
         ]
 
     def step_task(self, state: BcdState) -> ModelStep:

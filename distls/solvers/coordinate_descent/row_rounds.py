@@ -68,7 +68,7 @@ class RowRound(WorkingSetRound):
         sizes = self._moves(w, sums.gradient)
         found = Violations(
             factor, conjugated, float(np.vdot(sums.gradient, w)), float(sizes.sum()), float(sizes.max(initial=0.0))
-        )  # fmt: skip
+        )
         own = RowSums(sums.loss, float(np.abs(sums.of_intercept).sum()), sums.errors)
         used, exact = int(np.count_nonzero(w.any(axis=1))), has_conjugate(problem.loss, problem.target)
         conjugate = self._conjugate_mean(state, factor) if exact else None

@@ -50,9 +50,7 @@ _SOLVED = 1e-9
 class WorkingSetRound:
     """One round of a fit, whose lanes are those of the setting; `fresh` if nothing of rows is kept yet."""
 
-    def __init__(
-        self, setting: RoundSetting, executor: Executor, *, fresh: bool, enough: Enough = no_gap
-    ) -> None:
+    def __init__(self, setting: RoundSetting, executor: Executor, *, fresh: bool, enough: Enough = no_gap) -> None:
         self._setting = replace(setting, alone=setting.alone and isinstance(executor, SerialExecutor))
         self._problem, self._executor = setting.problem, executor
         self._fresh, self._ledger, self._enough = fresh, Ledger(), enough
@@ -145,9 +143,7 @@ class WorkingSetRound:
         bound = max(bound, state.bound if state.size else -math.inf, loss_named(problem.loss).floor)
         gap = max(value - bound, 0.0) + float(np.finfo(problem.dtype).eps) * abs(value)
         # Columns that matter have found no memory, and those that have are solved: sweeps have to go on.
-        brings = state.objective - value >= _STALLED * state.gap or gap <= max(
-            0.5 * state.gap, _SOLVED * value
-        )
+        brings = state.objective - value >= _STALLED * state.gap or gap <= max(0.5 * state.gap, _SOLVED * value)
         stalls = found.left_out > 0 and state.size > 0 and not brings
         sweeps = found.held < 0 or stalls
         return replace(

@@ -53,9 +53,7 @@ _S = {name: place for place, name in enumerate(SUMS)}
 class ClassBlockState(State):
     """Which classes are trained, in the order of their codes, and in which blocks."""
 
-    stops: NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(1, np.int64)
-    )  # 0, end of the first block, ...
+    stops: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))  # 0, end of the first block, ...
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(SUMS)))
     intercept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
@@ -96,9 +94,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         width = min(_LARGEST, most, -(-k // (_WIDTH * self._slots)) * _WIDTH)
         # a plan of the smallest block says what everything else takes, or that there is no room
         smallest = self._plan_of(_WIDTH, min(_WIDTH, k), budget)
-        rest = sum(
-            size for name, size in smallest.worker_parts.items() if name in ("base", "reserve", "partitions")
-        )
+        rest = sum(size for name, size in smallest.worker_parts.items() if name in ("base", "reserve", "partitions"))
         room = int(budget.worker_limit * budget.calm) - rest
         data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
         each = self._class_bytes() * budget.threads
@@ -114,10 +110,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         rows = int(dataset.table.rows.max())
         own = width * self._class_bytes() + 2 * rows * width * self.problem.dtype.itemsize
         plan = make_plan(
-            dataset,
-            Footprint(Needs(0, 0), 0, lane_bytes=own, exchanged=(0, 0)),
-            lanes=-(-k // classes),
-            budget=budget,
+            dataset, Footprint(Needs(0, 0), 0, lane_bytes=own, exchanged=(0, 0)), lanes=-(-k // classes), budget=budget
         )
         parts = dict(plan.worker_parts)
         parts[f"blocks of {classes} classes"] = parts.pop("work")
@@ -187,9 +180,7 @@ class ClassBlockSolver(Solver[ClassBlockState]):
             with contextlib.suppress(CorruptDataError, FormatError):
                 # Reading checks length and checksum: a block cut off by a crash is trained again, not published.
                 if span[0] < span[1] <= self.problem.shape[1]:
-                    self._block(*span).load().check(
-                        span[1], self.problem.shape[0], self.problem.dtype, str(path)
-                    )
+                    self._block(*span).load().check(span[1], self.problem.shape[0], self.problem.dtype, str(path))
                     self._small_arrays(*span)
                     found.add(span)
                     continue
@@ -264,9 +255,5 @@ class ClassBlockSolver(Solver[ClassBlockState]):
         certificate = {"kind": "duality_gap", "value": float(state.sums[_S["gap"]])}
         return Fitted(
             predictor,
-            known={
-                "objective": float(state.sums[_S["objective"]]),
-                "certificate": certificate,
-                "eval_bytes_read": 0,
-            },
+            known={"objective": float(state.sums[_S["objective"]]), "certificate": certificate, "eval_bytes_read": 0},
         )

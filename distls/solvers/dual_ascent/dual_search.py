@@ -75,13 +75,7 @@ class DualSearch:
         return _FIRST_PASSES if self._sets is None else self._sets.round_passes
 
     def __call__(
-        self,
-        fitted: Fitted,
-        objective: float,
-        bound: float,
-        executor: Executor,
-        data: DatasetRef,
-        prove: Proof,
+        self, fitted: Fitted, objective: float, bound: float, executor: Executor, data: DatasetRef, prove: Proof
     ) -> tuple[float, int, float, float | None]:
         """Return a lower bound of the optimum, at least `bound`, bytes read and passes for it, and `reached`."""
         # Bounds from any dual point of the same problem hold for every primal point, so the best one is kept.
@@ -178,9 +172,7 @@ def _is_by_sets(problem: Problem) -> bool:
     return sparse and not dual
 
 
-def _ascended(
-    solver: Sdca, state: SdcaState, executor: Executor, target: float, most: float
-) -> tuple[SdcaState, int]:
+def _ascended(solver: Sdca, state: SdcaState, executor: Executor, target: float, most: float) -> tuple[SdcaState, int]:
     """Return the state after whole passes, once the gap seems to be at most `target`, and the bytes read."""
     read = 0
     while True:

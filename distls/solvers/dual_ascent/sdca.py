@@ -181,9 +181,7 @@ class Sdca(Solver[SdcaState]):
         following, share = self._advanced(state, result)
         return following, self._report(result, following, share)
 
-    def _begun(
-        self, state: SdcaState, sgd: Solver[State], executor: Executor
-    ) -> tuple[SdcaState, RoundReport]:
+    def _begun(self, state: SdcaState, sgd: Solver[State], executor: Executor) -> tuple[SdcaState, RoundReport]:
         """Do a pass of `sgd`; the slopes at its weights are the duals to start from, by one more read."""
         found, passes, report = sgd_pass(sgd, executor)
         if np.isfinite(found.coefficients).all() and np.isfinite(found.intercept).all():
@@ -270,9 +268,7 @@ class Sdca(Solver[SdcaState]):
         blocks = [block for lane in lanes for block in lane.blocks]
         counts = self.problem.dataset.table.rows
         # The number of rows is recomputed here: a lane that skipped a run would go unnoticed.
-        visited = sum(
-            len(rows_of_runs(runs_of(int(counts[p]), task, p), int(counts[p]), task.parts)) for p in blocks
-        )
+        visited = sum(len(rows_of_runs(runs_of(int(counts[p]), task, p), int(counts[p]), task.parts)) for p in blocks)
         result.ledger.check_cover(blocks, visited)
         return result
 
@@ -295,13 +291,13 @@ class Sdca(Solver[SdcaState]):
             share *= 0.5
         self._check_ascent(state.round, old, dual)
         following.versions, following.before, following.mix = (
-            state.versions.copy(), state.before.copy(), state.mix.copy(),
-        # The arrays of the state before stay as they are, for the checkpoints that refer to them.
-        )  # fmt: skip
-        # lanes have stored as one what they found mixed
-        following.before[blocks] = np.where(
-            state.mix[blocks] == 1.0, state.versions[blocks], 3 * state.round + 2
+            state.versions.copy(),
+            state.before.copy(),
+            state.mix.copy(),
+            # The arrays of the state before stay as they are, for the checkpoints that refer to them.
         )
+        # lanes have stored as one what they found mixed
+        following.before[blocks] = np.where(state.mix[blocks] == 1.0, state.versions[blocks], 3 * state.round + 2)
         following.versions[blocks] = 3 * state.round + 3
         following.mix[blocks] = share
         return self._counted(following, result, dual, share), share
@@ -369,9 +365,7 @@ class Sdca(Solver[SdcaState]):
         dual = self._dual(following) if following.dual is None else following.dual
         report.objective_estimate = dual + gap
         if following.renewed:
-            report.notes = [
-                f"the duals of {following.renewed} partitions were lost and recomputed from the weights"
-            ]
+            report.notes = [f"the duals of {following.renewed} partitions were lost and recomputed from the weights"]
         return report
 
     def status(self, state: SdcaState) -> Status:

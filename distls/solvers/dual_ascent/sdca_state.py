@@ -123,9 +123,7 @@ class DualStarter:
             source = None
         return self.started_at(state, LinearPredictor(initial.weights, initial.intercept), source)
 
-    def started_at(
-        self, state: SdcaState, weights: LinearPredictor, source: DualPoint | None = None
-    ) -> SdcaState:
+    def started_at(self, state: SdcaState, weights: LinearPredictor, source: DualPoint | None = None) -> SdcaState:
         """Return the state at the given duals, or at the negative gradients of the weights; scaled."""
         every = np.arange(len(self._problem.dataset))
         center = state.center.copy()

@@ -71,9 +71,7 @@ def check_used(params: Mapping[str, Any]) -> None:
         if params.get(name) is None or kind in users or (expands and given_or_default(params, "expand")):
             continue
         also = ", or with expand," if expands else ""
-        raise ParameterError(
-            f"{name}={params[name]}: used with features={'|'.join(users)}{also} only; leave it out"
-        )
+        raise ParameterError(f"{name}={params[name]}: used with features={'|'.join(users)}{also} only; leave it out")
 
 
 def given_or_default(params: Mapping[str, Any], name: str) -> Any:
@@ -163,18 +161,14 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*BUILT_IN, *MASKS) else 0
     if params["features"] in MASKS:
         n_filter_features = (
-            params["stages"]
-            * (params.get("models") or 1)
-            * (params["block_size"] - given_or_default(params, "expand"))
+            params["stages"] * (params.get("models") or 1) * (params["block_size"] - given_or_default(params, "expand"))
         )
         fitting += 8 * 2 * SCALE_ROWS * n_filter_features
     if params["features"] in ORIGINAL:
         # columns of a partition's sparse rows are copied
         making += int(problem.dataset.decoded_bytes.max(initial=0))
     # a partition's rows after the projection, which two blocks share
-    making += (
-        problem.dtype.itemsize * (params.get("pca") or 0) * int(problem.dataset.table.rows.max(initial=0))
-    )
+    making += problem.dtype.itemsize * (params.get("pca") or 0) * int(problem.dataset.table.rows.max(initial=0))
     if params.get("pca") is not None:
         fitting = max(fitting, gram_work_bytes(n_features, np.dtype(np.float64)))
     return max(making, fitting)
@@ -203,12 +197,7 @@ def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Desig
     if params.get("pca") is not None:
         projection = Projection(np.zeros(n_features), np.zeros((n_features, params["pca"])))
     return Design(
-        kind,
-        size,
-        seed,
-        projection=projection,
-        degree=given_or_default(params, "degree"),
-        n_features=n_features,
+        kind, size, seed, projection=projection, degree=given_or_default(params, "degree"), n_features=n_features
     )
 
 

@@ -110,9 +110,7 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
         (variances > 1e-12 * max(variances[0], diagonal(total.gram).max() / total.weight_sum)).sum()
     )
     if n_varying < n_components:
-        raise ParameterError(
-            f"pca={n_components}: rows vary in {n_varying} directions only; set pca to at most that"
-        )
+        raise ParameterError(f"pca={n_components}: rows vary in {n_varying} directions only; set pca to at most that")
     # The sign of an eigenvector is arbitrary; fixing it makes the model the same on every machine.
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return Projection(mean, np.ascontiguousarray(vectors * np.sign(largest)))
@@ -127,9 +125,7 @@ def _sample(reader: BlockReader, executor: Executor, seed: int) -> Rows:
 
 
 def _matrix(x: CsrRows, n_features: int) -> sp.csr_matrix:
-    return sp.csr_matrix(
-        (x.data.astype(np.float64), x.indices.astype(np.int64), x.indptr), (n_rows_of(x), n_features)
-    )
+    return sp.csr_matrix((x.data.astype(np.float64), x.indices.astype(np.int64), x.indptr), (n_rows_of(x), n_features))
 
 
 def median_distance(x: Rows, design: Design) -> float:
@@ -145,9 +141,7 @@ def median_distance(x: Rows, design: Design) -> float:
     s = float(np.median(distances)) if len(distances) else 0.0
     # Differences of rounding size count as zero: s divides the squared distances.
     if not s > 1e-12 * float(squares.max(initial=0.0)):
-        raise ParameterError(
-            "bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1"
-        )
+        raise ParameterError("bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1")
     return s
 
 

@@ -58,9 +58,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         super().__init__(*given)
         self._accelerated = self.params["accelerate"] != "none"
         self._start, self._safe = lipschitz_bounds(
-            self.problem.loss,
-            self.params["lipschitz"],
-            two_column_step(loss_of(self.params), self.problem.loss),
+            self.problem.loss, self.params["lipschitz"], two_column_step(loss_of(self.params), self.problem.loss)
         )
         self._metric_now: Metric | None = None
 
@@ -144,9 +142,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         if self._metric_now is None or self._metric_now.gram is not state.gram:
             # what was read in a basis was summed in float64
             eps = self._eps if state.basis.ndim == 1 else float(np.finfo(np.float64).eps)
-            self._metric_now = Metric(
-                state.basis, state.gram, state.alpha, intercept=bool(self._first), eps=eps
-            )
+            self._metric_now = Metric(state.basis, state.gram, state.alpha, intercept=bool(self._first), eps=eps)
         return self._metric_now
 
     def _step_from(self, state: GlsState, iterate: Iterate) -> list[Iterate]:

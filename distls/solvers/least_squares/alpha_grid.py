@@ -68,9 +68,7 @@ class Verdict(NamedTuple):
     def to_json(self, alphas: Array) -> list[dict[str, Any]]:
         """Return a line for each alpha."""
         lines = zip(alphas, self.losses, self.errors, strict=True)
-        return [
-            {"alpha": float(a), "cv_loss": float(loss), "cv_error": float(wrong)} for a, loss, wrong in lines
-        ]
+        return [{"alpha": float(a), "cv_loss": float(loss), "cv_error": float(wrong)} for a, loss, wrong in lines]
 
 
 class Grid(NamedTuple):

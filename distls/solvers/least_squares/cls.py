@@ -143,9 +143,7 @@ class Cls(Solver[ClsState]):
         calibration = np.zeros((self._columns, k))
         start = FittedRound(Block(design, weights, np.zeros(k)), calibration)
         recipe = {"n_features": 1, "calibration": {**self.basis.recipe(), "onto": self.onto}}
-        zero = LinearPredictor(
-            np.zeros((1, k), weights.dtype), np.zeros(k), recipe, {"calibration": calibration[None]}
-        )
+        zero = LinearPredictor(np.zeros((1, k), weights.dtype), np.zeros(k), recipe, {"calibration": calibration[None]})
         return [
             Call(ResidualFit(*own), None, lane),
             Call(CalibrationFit(*own), start, lane),
@@ -204,9 +202,7 @@ class Cls(Solver[ClsState]):
         return _ROUNDING[self.problem.dtype.name]
 
     def _summed(self, design: Design, version: int, *, with_gram: bool) -> BlockTask:
-        return self._reader.task(
-            BlockTask, design=design, with_gram=with_gram, state=self._folder, version=version
-        )
+        return self._reader.task(BlockTask, design=design, with_gram=with_gram, state=self._folder, version=version)
 
     def _design(self, state: ClsState, number: int) -> Design:
         # The features do not change between the rounds of one block.
@@ -249,9 +245,7 @@ class Cls(Solver[ClsState]):
         correction[:k] += np.eye(k)
         return correction
 
-    def _check_fall(
-        self, number: int, what: str, before: float | None, after: float, first: float | None
-    ) -> None:
+    def _check_fall(self, number: int, what: str, before: float | None, after: float, first: float | None) -> None:
         """Raise DistlsError if a step has raised the squared error of the training rows beyond rounding."""
         if before is None or first is None or not after > before + self._rounding * first:
             return

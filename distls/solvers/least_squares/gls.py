@@ -21,13 +21,7 @@ from distls.methods.method import Params
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.accelerated import Accelerated
-from distls.solvers.least_squares.alpha_grid import (
-    alpha_grid,
-    check_folds,
-    choice_note,
-    fold_count,
-    grid_size,
-)
+from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, fold_count, grid_size
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, may_need_basis, rank_notes
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.least_squares.path import Path
@@ -86,13 +80,10 @@ def _check_combination(problem: Problem, params: Params) -> None:
             # its one step is that of the paper's L = 1, and has no momentum
             if params[name] not in (None, {"lipschitz": "paper", "accelerate": "none"}.get(name)):
                 raise ParameterError(
-                    f"gls: {name}={params[name]}: link=identity is solved in closed form and has no use for it; "
-                    "drop it"
+                    f"gls: {name}={params[name]}: link=identity is solved in closed form and has no use for it; drop it"
                 )
     elif not loss_named(problem.loss).smooth:
-        what = [
-            f"{name}={params[name]}" for name in ("alpha", "lipschitz") if params[name] in ("path", "sharp")
-        ]
+        what = [f"{name}={params[name]}" for name in ("alpha", "lipschitz") if params[name] in ("path", "sharp")]
         if what:
             raise ParameterError(
                 f"gls: {what[0]}: the curvature of link={problem.loss} has no bound, which that needs; drop it"
@@ -100,9 +91,7 @@ def _check_combination(problem: Problem, params: Params) -> None:
     if params["alpha"] != "path":
         for name in ("folds", "alphas"):
             if params[name] is not None:
-                raise ParameterError(
-                    f"gls: {name}={params[name]} is of alpha=path; give that too, or drop it"
-                )
+                raise ParameterError(f"gls: {name}={params[name]} is of alpha=path; give that too, or drop it")
 
 
 _PROPOSED_SIZES = (8192, 4096, 2048, 1024, 512, 256)
@@ -220,9 +209,7 @@ class ClosedForm(GlsPasses, Solver[ClosedFormState]):
         details = {"lipschitz": _LIPSCHITZ}
         return following, self._report(sums, details, following.path, following.notes)
 
-    def _define(
-        self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor
-    ) -> ClosedFormState:
+    def _define(self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor) -> ClosedFormState:
         """Choose alpha for a path; then solve, or ask for Sigma in another basis."""
         total = Moments.over(folds)
         sigma = self._sigma(total)

@@ -94,9 +94,7 @@ class GlsPasses:
         # for a bound.
         return self.problem.fit_intercept and self.problem.dtype == np.float64
 
-    def _with_best_intercept(
-        self, theta: Array, most: float, executor: Executor
-    ) -> tuple[LinearPredictor, int, float]:
+    def _with_best_intercept(self, theta: Array, most: float, executor: Executor) -> tuple[LinearPredictor, int, float]:
         """Return the weights with the intercept optimal for them, the bytes read, and the passes, whatever they are."""
         read, passes = 0, 0.0
 
@@ -139,9 +137,7 @@ class GlsPasses:
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
         return self._reader.reduce(executor, self._reader.task(BasisTask), sent)
 
-    def _read_points(
-        self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
-    ) -> BlockSums:
+    def _read_points(self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> BlockSums:
         """Sum loss and gradient at several weights, each without its fold where folds are held out."""
         task = self._reader.task(PointTask, folds=self._folds if held_out else 1)
         return self._reader.reduce(executor, task, self._stacked(thetas, held_out))
@@ -152,9 +148,7 @@ class GlsPasses:
 
     # -- what reads give
 
-    def _evaluated(
-        self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0
-    ) -> Evaluated:
+    def _evaluated(self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0) -> Evaluated:
         """Return objective and gradient at the `place`-th weights of a read, over rows of total weight `weight`."""
         # Points of a read are side by side; each has its own columns of the gradient.
         k = theta.shape[1]

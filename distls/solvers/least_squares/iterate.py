@@ -58,9 +58,7 @@ class Iterate:
         """Accept the candidate; the next step starts from `ahead` if given, else from the candidate."""
         # Nesterov's t grows with every accepted step only.
         momentum = next_momentum(self.momentum) if accelerated else 1.0
-        return replace(
-            self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum
-        )
+        return replace(self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum)
 
     def judge(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> tuple[Self, str]:
         """Accept or undo the step that led to the candidate; return the iterate and the outcome.
@@ -93,9 +91,7 @@ class Iterate:
         # Half of gradient times step: the decrease of the quadratic model at its minimum.
         decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))
         if decrease > settled * abs(self.base.value):
-            return replace(
-                self, candidate=self.base.theta - step, ahead=None, bound=self.base.value - decrease
-            )
+            return replace(self, candidate=self.base.theta - step, ahead=None, bound=self.base.value - decrease)
         # The base has been read, and may be better than the last accepted point.
         best = self.base if self.base.value <= self.best.value else self.best
         return replace(self, best=best, running=False)
@@ -157,9 +153,23 @@ class GlsState(State):
 
 
 _STACKED = (
-    "best", "best_gradient", "best_value", "best_held", "base", "base_gradient", "base_value", "base_held",
-    "candidate", "ahead", "bound", "lipschitz", "safe", "momentum", "accepted", "running",
-)  # fmt: skip
+    "best",
+    "best_gradient",
+    "best_value",
+    "best_held",
+    "base",
+    "base_gradient",
+    "base_value",
+    "base_held",
+    "candidate",
+    "ahead",
+    "bound",
+    "lipschitz",
+    "safe",
+    "momentum",
+    "accepted",
+    "running",
+)
 
 
 def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:

@@ -68,9 +68,7 @@ class Metric:
     Cholesky factor.
     """
 
-    def __init__(
-        self, basis: Array, gram: Array, alpha: float, *, intercept: bool, eps: float = _EPS
-    ) -> None:
+    def __init__(self, basis: Array, gram: Array, alpha: float, *, intercept: bool, eps: float = _EPS) -> None:
         self.basis, self.gram, self.eps = basis, gram, eps
         self._alpha, self._intercept = alpha, intercept
         # Features that no row has: their rows and columns are zero, and would make the matrix singular.
@@ -201,9 +199,7 @@ class Metric:
         values, vectors = linalg.eigh(matrix, check_finite=False)
         # Directions of noise are left out of the step, which amounts to the minimum-norm solution.
         kept = values > _NOISE * max(self.size * _EPS, self.eps) * values[-1]
-        return _Factor(
-            np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept))
-        )
+        return _Factor(np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept)))
 
 
 class PathMetric:

@@ -21,26 +21,13 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators
 from distls.solvers.features.fitted_designs import StageBlocks
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.least_squares.stagewise_state import (
-    StagewiseState,
-    append_block,
-    assemble,
-    base_of,
-    block_of,
-)
+from distls.solvers.least_squares.stagewise_state import StagewiseState, append_block, assemble, base_of, block_of
 from distls.solvers.solver import Fitted, RoundReport, Solver, evaluation_tasks
 from distls.solvers.status import Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import (
-    Block,
-    BlockSums,
-    BlockTask,
-    Moments,
-    ReplayTask,
-    moment_bytes,
-)
+from distls.workers.least_squares.block_task import Block, BlockSums, BlockTask, Moments, ReplayTask, moment_bytes
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.losses.loss_registry import loss_named, losses_by
 from distls.workers.rounds.block_stream import DatasetRef
@@ -93,9 +80,7 @@ class Stagewise(Solver[StagewiseState]):
         self._metric: tuple[int, Metric] | None = None
         self.reader = self._reader(self._memory)
         reads = self._features.reads + self._features.order_reads
-        self.plan = replace(
-            self.reader.plan, passes=float(self._stages * self.params["inner_rounds"]) + reads
-        )
+        self.plan = replace(self.reader.plan, passes=float(self._stages * self.params["inner_rounds"]) + reads)
         self.data, self.lanes = self.reader.data, self.reader.lanes
 
     def _reader(self, memory: MemoryBudget) -> BlockReader:
@@ -243,12 +228,7 @@ class Stagewise(Solver[StagewiseState]):
         return state, report
 
     def _read(
-        self,
-        state: StagewiseState,
-        executor: Executor,
-        design: Design,
-        current: Block | None = None,
-        **options: bool,
+        self, state: StagewiseState, executor: Executor, design: Design, current: Block | None = None, **options: bool
     ) -> BlockSums:
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
         # The newest block is not yet in the kept predictions; this read adds it before it sums.
@@ -306,9 +286,7 @@ class Stagewise(Solver[StagewiseState]):
 
     def _after(self, state: StagewiseState, **changes: Any) -> StagewiseState:
         """Return the state after one round, which has brought the predictions up to date."""
-        return replace(
-            state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
-        )
+        return replace(state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes)
 
     def status(self, state: StagewiseState) -> Status:
         """Return CONVERGED after all stages, DIVERGED if the newest weights are not finite."""
@@ -348,9 +326,7 @@ def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
     _refuse(params, "basis", f"inner={ALGORITHM_2}", used=calibrates)
     chosen = dict(params)
     chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
-    chosen["inner_rounds"] = params["inner_rounds"] or (
-        _STEPS if steps else _INNER_ROUNDS if calibrates else 1
-    )
+    chosen["inner_rounds"] = params["inner_rounds"] or (_STEPS if steps else _INNER_ROUNDS if calibrates else 1)
     chosen["basis"] = params["basis"] or _BASIS
     chosen["models"] = params["models"] or 1
     per_pass = generator_parameters.stages_per_pass(chosen, n_features)

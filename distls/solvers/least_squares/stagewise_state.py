@@ -73,9 +73,7 @@ def block_of(state: StagewiseState, stage: int) -> Block:
     return Block(state.design_of(stage), np.concatenate(parts), state.intercepts[stage])
 
 
-def append_block(
-    state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array
-) -> StagewiseState:
+def append_block(state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array) -> StagewiseState:
     """Return the state after one more stage, of a block of `width` features.
 
     The weights, shape (width, k) or (width + k, k), end with those of the predictions before the block.
@@ -129,9 +127,7 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPr
     return _weights(state, total / n_models, intercept / n_models, base / n_models, n_features)
 
 
-def _weights(
-    state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int
-) -> LinearPredictor:
+def _weights(state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int) -> LinearPredictor:
     """Return a plain model where all weights are those of original features, else the recipe of the blocks."""
     dtype = state.coefficients.dtype
     if len(state.columns) or not len(total):

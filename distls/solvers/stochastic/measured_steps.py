@@ -83,10 +83,7 @@ class Measurement:
         self._square = sums.x_square / sums.weight
         variance = sums.y_square / sums.weight - np.square(self._mean_y)
         self._deviation = np.sqrt(np.maximum(variance, 0.0))
-        (d, k), work = (
-            problem.shape,
-            PointTask.work_bytes(problem.dataset, problem.dtype, 2 * problem.shape[1]),
-        )
+        (d, k), work = (problem.shape, PointTask.work_bytes(problem.dataset, problem.dtype, 2 * problem.shape[1]))
         points = 8 * (d + 1) * (k + max(k, COLUMNS + 1))
         self._reader = BlockReader(
             problem, lanes=lanes, needs=Needs(points, points, work), memory=memory, driver_bytes=4 * points
@@ -116,9 +113,7 @@ class Measurement:
     def eta0(self, trace: float, largest: float, *, constant: bool) -> float:
         """Return the step: a multiple of the one below which LMS is stable in the mean square (Feuer, Weinstein)."""
         limit = 2.0 / ((trace + 2.0 * largest) or 1.0)
-        longest = (
-            0.5 / self._problem.alpha if self._problem.alpha else np.inf
-        )  # a longer one erases the weights
+        longest = 0.5 / self._problem.alpha if self._problem.alpha else np.inf  # a longer one erases the weights
         return min((_CONSTANT if constant else _DECAYING) * limit, longest)
 
     def rows_within(self, tolerance: float) -> float:
@@ -151,9 +146,7 @@ class Measurement:
         return np.asarray(np.concatenate([moments.slopes[None], moments.cross]) / moments.weight_sum)
 
 
-def measured_steps(
-    found: Measurement, update: Update, params: dict[str, Any], n_lanes: int
-) -> dict[str, float]:
+def measured_steps(found: Measurement, update: Update, params: dict[str, Any], n_lanes: int) -> dict[str, float]:
     """Return values of `eta0` and `switch` where they follow from the rows, with what they were made from."""
     measured: dict[str, float] = {}
     if params.get("tolerance"):

@@ -307,9 +307,7 @@ class Stochastic(Solver[StochasticState]):
         parts = range(state.part, self._end(state))
         pass_index, shuffle = math.floor(state.passes), self.params["shuffle"]
         # rows that are drawn from all of a lane's need no order of partitions
-        work = round_of_pass(
-            self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle is True
-        )  # fmt: skip
+        work = round_of_pass(self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle is True)
         return [
             LaneStart(lane, t, self._tail_from(state, lane.blocks, t))
             for lane, t in zip(work, state.times, strict=True)
@@ -332,8 +330,7 @@ class Stochastic(Solver[StochasticState]):
             return float(time)
         # A batch is one step, and the last batch of a partition may be shorter.
         steps = sum(
-            math.ceil(n / self.params.get("batch_size", 1))
-            for n in self.problem.dataset.table.rows[list(blocks)]
+            math.ceil(n / self.params.get("batch_size", 1)) for n in self.problem.dataset.table.rows[list(blocks)]
         )
         return float(time + min(steps, self._most_steps) // 2)
 
@@ -355,9 +352,7 @@ class Stochastic(Solver[StochasticState]):
         if self._averages != "none":
             # reuse the memory of the state before the last one: an interrupt can only need the last
             out, self._retired = self._retired, state.tail
-            following.extend_window(
-                state, result.tail, result.tail_steps, doubling=self._averages == "tail", out=out
-            )
+            following.extend_window(state, result.tail, result.tail_steps, doubling=self._averages == "tail", out=out)
         return following
 
     def _report(self, result: LaneResult, task: TrainTask) -> RoundReport:

@@ -49,9 +49,7 @@ class Stream:
         if initial is not None:
             update.start_from(*initial, arrays)
         none = np.zeros((0, arrays[0].shape[1]))
-        return cls(
-            params, update, update.start_lane(arrays, 0.0, 0.0), class_weight, none, np.zeros(none.shape[1])
-        )
+        return cls(params, update, update.start_lane(arrays, 0.0, 0.0), class_weight, none, np.zeros(none.shape[1]))
 
     @property
     def updates(self) -> int:

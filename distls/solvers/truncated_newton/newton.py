@@ -116,8 +116,7 @@ class Newton(Solver[NewtonState]):
         if self._form.free_intercept:
             kinds.append(("dual", zero))
         return [
-            Call(replace(self._task(kind), data=data), Points(theta, bool(self._first)), lane)
-            for kind, theta in kinds
+            Call(replace(self._task(kind), data=data), Points(theta, bool(self._first)), lane) for kind, theta in kinds
         ]
 
     def _task(self, kind: Kind, balance: Balance | None = None, *, secant: bool = False) -> NewtonTask:
@@ -213,16 +212,30 @@ class Newton(Solver[NewtonState]):
         elif not value <= state.value + _ARMIJO * state.share * self._slope(state):
             return self._shortened(state)
         state = replace(
-            state, point=theta, value=value, gradient=gradient, curvature=sums.curvature / n, up=sums.up,
-            down=sums.down, gap=self._gap(theta, smooth), steps=state.steps + 1, products=0,
-        )  # fmt: skip
+            state,
+            point=theta,
+            value=value,
+            gradient=gradient,
+            curvature=sums.curvature / n,
+            up=sums.up,
+            down=sums.down,
+            gap=self._gap(theta, smooth),
+            steps=state.steps + 1,
+            products=0,
+        )
         residual = -gradient
         direction = self._preconditioned(state, residual)
         square = float(np.vdot(residual, direction))
         return replace(
-            state, stage=PRODUCT, step=np.zeros_like(theta), residual=residual, direction=direction,
-            square=square, first_square=square, settled=not square > 0.0,
-        )  # fmt: skip
+            state,
+            stage=PRODUCT,
+            step=np.zeros_like(theta),
+            residual=residual,
+            direction=direction,
+            square=square,
+            first_square=square,
+            settled=not square > 0.0,
+        )
 
     def _penalty(self, theta: Array) -> float:
         return 0.5 * float(np.vdot(self._strength * theta, theta)) + self._orthants.value(theta)
@@ -283,9 +296,13 @@ class Newton(Solver[NewtonState]):
         moved = self._preconditioned(state, residual)
         square = float(np.vdot(residual, moved))
         following = replace(
-            state, step=state.step + length * direction, residual=residual, square=square,
-            direction=moved + (square / state.square) * direction, products=state.products + 1,
-        )  # fmt: skip
+            state,
+            step=state.step + length * direction,
+            residual=residual,
+            square=square,
+            direction=moved + (square / state.square) * direction,
+            products=state.products + 1,
+        )
         # Far from the optimum an exact step would be wasted: the quadratic model holds only near the point.
         near = square <= _FORCING**2 * state.first_square
         return self._stepped(following) if near or following.products >= _MOST_PRODUCTS else following

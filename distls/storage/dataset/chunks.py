@@ -155,10 +155,17 @@ class KeptBuffers(BufferPool):
 
 
 def read_array(
-    folder: Place, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], codec: str,
-    expected: tuple[int, int], pool: BufferPool, where: str, remedy: str = "ingest the data set again",
+    folder: Place,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    codec: str,
+    expected: tuple[int, int],
+    pool: BufferPool,
+    where: str,
+    remedy: str = "ingest the data set again",
     within: Place | None = None,
-) -> NDArray[Any]:  # fmt: skip
+) -> NDArray[Any]:
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
     `expected` are the encoded size and the crc32c from the table of partitions or shards; `where` and `remedy` are
@@ -211,9 +218,7 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     path = chunk_path(folder, len(shape))
     # checked before memory is allocated
     if path.stat().st_size != n_bytes + _CHECKSUM_BYTES:
-        raise ValueError(
-            f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
-        )
+        raise ValueError(f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}")
     # twice, since a torn read looks like damage
     for content in (read_bytes(path, within) for _ in range(2)):
         if crc32c(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little"):
@@ -246,9 +251,12 @@ _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
 def _read_payload(
-    path: Place, within: Place, expected: tuple[int, int], into: tuple[BufferPool, str],
+    path: Place,
+    within: Place,
+    expected: tuple[int, int],
+    into: tuple[BufferPool, str],
     corrupt: partial[CorruptDataError],
-) -> NDArray[np.uint8]:  # fmt: skip
+) -> NDArray[np.uint8]:
     """Read and verify a chunk, retried if storage fails; return it without its checksum."""
     size, checksum = expected
 

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool, decoded_by
 from distls.storage.dataset.metadata import Codec, DatasetMeta, ShardTable
 from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_offsets
-from distls.storage.dataset.parts import (
-    as_damage,
-    read_description,
-    read_part,
-    read_table,
-    write_described,
-    write_part,
-)
+from distls.storage.dataset.parts import as_damage, read_description, read_part, read_table, write_described, write_part
 from distls.storage.errors import CorruptDataError, IncompleteError, MismatchError
 from distls.storage.filesystem.atomic import replace_directory, sweep
 from distls.storage.filesystem.paths import Place
@@ -112,9 +105,15 @@ class ColumnShards:
         where, table = f"{self.path}: column shard {index}", self.table
         layout = _layout(self.meta, int(table.columns[index]), int(table.nnz[index]))
         arrays = read_part(
-            shard_folder(self.path / COLUMNS, index), layout, dict.fromkeys(_VALUES, self.codec),
-            table.reported(index), pool or BufferPool(), where, _remedy(self.path), self.path,
-        )  # fmt: skip
+            shard_folder(self.path / COLUMNS, index),
+            layout,
+            dict.fromkeys(_VALUES, self.codec),
+            table.reported(index),
+            pool or BufferPool(),
+            where,
+            _remedy(self.path),
+            self.path,
+        )
         if "XT" in arrays:
             return ColumnShard(int(table.first[index]), DenseColumns(arrays["XT"]))
         x = CscColumns(arrays["indptr"], arrays["indices"], arrays["data"])
@@ -178,9 +177,8 @@ def choose_codec(x: Rows, codec: str) -> str:
 
 
 def publish_columns(
-    root: Place, folder: Place, records: Iterable[ShardRecord], *, dataset_fingerprint: str, shard_size: int,
-    codec: str,
-) -> None:  # fmt: skip
+    root: Place, folder: Place, records: Iterable[ShardRecord], *, dataset_fingerprint: str, shard_size: int, codec: str
+) -> None:
     """Complete the group of shards in `folder` and make it the dataset's column shards, atomically."""
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):

@@ -36,9 +36,7 @@ from distls.storage.rows import Partition
 
 STAGING = ".ingest"
 # Of what is small and may be whole elsewhere, while the rows are probably sound.
-_REMEDY = (
-    "keep it, check the disk or the store and copy it again; if no copy is whole, ingest the data set again"
-)
+_REMEDY = "keep it, check the disk or the store and copy it again; if no copy is whole, ingest the data set again"
 
 
 class _Attributes(msgspec.Struct):
@@ -100,9 +98,7 @@ class Dataset(Shown):
     def facts(self) -> list[Fact]:
         """Return what a reader wants to know first."""
         meta = self.meta
-        names = ", ".join(str(label) for label in meta.classes[:10]) + (
-            "" if len(meta.classes) <= 10 else ", ..."
-        )
+        names = ", ".join(str(label) for label in meta.classes[:10]) + ("" if len(meta.classes) <= 10 else ", ...")
         filled = 100 * meta.nnz / max(meta.n_rows * meta.n_features, 1)
         return [
             Fact("path", self.path, str), Fact("rows", meta.n_rows, ","), Fact("features", meta.n_features, ","),
@@ -118,9 +114,7 @@ class Dataset(Shown):
         kinds = {"class": "classes", "multilabel": "labels"}
         if self.meta.target in kinds:
             return f"{len(self.meta.classes):,} {kinds[self.meta.target]}"
-        return {"none": "no labels", "continuous": "numbers to predict"}.get(
-            self.meta.target, self.meta.target
-        )
+        return {"none": "no labels", "continuous": "numbers to predict"}.get(self.meta.target, self.meta.target)
 
     def read(self, index: int, pool: BufferPool | None = None) -> Partition:
         """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""

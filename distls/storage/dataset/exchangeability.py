@@ -47,9 +47,7 @@ def moments(values: NDArray[np.float64]) -> dict[str, Any]:
     numbers = {"mean": mean, "squares": squares, "low": values.min(axis=0), "high": values.max(axis=0)}
     finite = np.all([np.isfinite(each) for each in numbers.values()], axis=0)
     # numbers near the end of float64 say nothing
-    return {"count": len(values)} | {
-        name: np.where(finite, each, 0).tolist() for name, each in numbers.items()
-    }
+    return {"count": len(values)} | {name: np.where(finite, each, 0).tolist() for name, each in numbers.items()}
 
 
 def feature_moments(x: Rows) -> dict[str, Any]:

@@ -50,10 +50,7 @@ def extend(known: Dataset, new: Dataset, partition_size: int, appended: Sequence
         if known.meta.features:
             _link(known.path / "features", folder / "features")
         records = join.write_rows(folder)
-        complete(
-            folder, join.meta(records), join.table(records), join.write_origins(folder), join.measured(),
-            appended,
-        )  # fmt: skip
+        complete(folder, join.meta(records), join.table(records), join.write_origins(folder), join.measured(), appended)
 
 
 def _check_same_kind(known: Dataset, new: Dataset) -> None:
@@ -99,9 +96,7 @@ class _Join:
             else:
                 rows = concatenate_partitions([self.both[which].read(own) for which, own in parts])
                 known, new = self.metas
-                written = write_partition(
-                    folder, index, rows, known.n_features, len(new.classes), known.codecs
-                )
+                written = write_partition(folder, index, rows, known.n_features, len(new.classes), known.codecs)
                 records.append(written)
         return records
 
@@ -123,11 +118,14 @@ class _Join:
         # Sums of sums: in the last bit they depend on where the partitions are cut.
         norm = known.mean_square_norm * known.n_rows + new.mean_square_norm * new.n_rows
         return msgspec.structs.replace(
-            meta, n_rows=n_rows, nnz=known.nnz + new.nnz,
+            meta,
+            n_rows=n_rows,
+            nnz=known.nnz + new.nnz,
             label_counts=_sums(known.label_counts, new.label_counts),
             label_weights=_sums(known.label_weights, new.label_weights),
-            weight_sum=known.weight_sum + new.weight_sum, mean_square_norm=norm / max(n_rows, 1),
-        )  # fmt: skip
+            weight_sum=known.weight_sum + new.weight_sum,
+            mean_square_norm=norm / max(n_rows, 1),
+        )
 
     def measured(self) -> Exchangeability | None:
         """Return the largest deviations within both datasets, and that between their classes."""

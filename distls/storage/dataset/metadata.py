@@ -78,9 +78,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Validate stored metadata or raise FormatError; `where` names the dataset."""
         version = value.get("format_version")
         if version != FORMAT_VERSION:
-            raise FormatError(
-                f"{where}: dataset format version {version}, this distls reads version {FORMAT_VERSION}"
-            )
+            raise FormatError(f"{where}: dataset format version {version}, this distls reads version {FORMAT_VERSION}")
         # a writer may leave fields to their defaults, a stored file has them all
         # Additions would change fingerprints without a new version, so nothing unknown is accepted.
         known = set(cls.__struct_fields__)
@@ -173,9 +171,7 @@ class _StoredTable:
     def joined(cls, tables: Sequence[Self]) -> Self:
         """Return the table of the parts of all tables, which have the same arrays."""
         columns = [table.to_arrays() for table in tables if len(table)]
-        return cls.from_arrays(
-            {name: np.concatenate([each[name] for each in columns]) for name in columns[0]}
-        )
+        return cls.from_arrays({name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
 
     def part(self, start: int, stop: int | None) -> Self:
         """Return the table of the parts from `start` to `stop`."""
@@ -205,9 +201,7 @@ class _StoredTable:
             dtype = np.uint32 if name.endswith(".crc32c") else np.int64
             if len(length) != 1 or arrays[name].shape != length or arrays[name].dtype != dtype:
                 raise ValueError(f"{name}: {arrays[name].dtype} of shape {arrays[name].shape}")
-        sizes, checksums = (
-            {n.replace(".", "/"): arrays[f"{n}.{kind}"] for n in names} for kind in ("size", "crc32c")
-        )
+        sizes, checksums = ({n.replace(".", "/"): arrays[f"{n}.{kind}"] for n in names} for kind in ("size", "crc32c"))
         counts = arrays[cls.counted]
         return cls(counts, arrays["nnz"] if cls.stored_values else np.zeros_like(counts), sizes, checksums)
 

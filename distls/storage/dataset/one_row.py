@@ -12,15 +12,7 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import PartitionTable, ShardTable
-from distls.storage.rows import (
-    ColumnShard,
-    CscColumns,
-    CsrRows,
-    DenseColumns,
-    DenseRows,
-    Partition,
-    index_dtype,
-)
+from distls.storage.rows import ColumnShard, CscColumns, CsrRows, DenseColumns, DenseRows, Partition, index_dtype
 
 _ONE = np.ones(1, np.int64)
 

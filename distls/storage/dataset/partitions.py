@@ -167,9 +167,7 @@ def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]
     )
 
 
-def _layout(
-    meta: DatasetMeta, rows: Any, nnz: Any, stored: Mapping[str, Any]
-) -> dict[str, tuple[Any, np.dtype[Any]]]:
+def _layout(meta: DatasetMeta, rows: Any, nnz: Any, stored: Mapping[str, Any]) -> dict[str, tuple[Any, np.dtype[Any]]]:
     """Return array name -> (shape, dtype) for given numbers of rows, non-zeros and bytes (numbers or arrays)."""
     dtype = np.dtype(meta.dtype)
     layout: dict[str, tuple[Any, np.dtype[Any]]] = {}
@@ -207,9 +205,8 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
 
 
 def read_partition(
-    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool, *,
-    features: bool = True,
-) -> Partition:  # fmt: skip
+    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool, *, features: bool = True
+) -> Partition:
     """Read, verify and decode one partition into the pool's buffers, valid until the pool is used again.
 
     Without `features` its rows are empty, and only targets and weights are read.

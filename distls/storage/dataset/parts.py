@@ -13,14 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.chunks import (
-    BufferPool,
-    read_array,
-    read_arrays,
-    write_array,
-    write_arrays,
-    write_group,
-)
+from distls.storage.dataset.chunks import BufferPool, read_array, read_arrays, write_array, write_arrays, write_group
 from distls.storage.dataset.metadata import digest_of
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.atomic import atomic_directory, write_json
@@ -49,15 +42,19 @@ def write_part(
         for name, own in inner.items():
             write_group(group / name, own)
         written = {n: write_array(group / n, array, codecs.get(n, "none")) for n, array in arrays.items()}
-    return {n: size for n, (size, _) in written.items()}, {
-        n: checksum for n, (_, checksum) in written.items()
-    }
+    return {n: size for n, (size, _) in written.items()}, {n: checksum for n, (_, checksum) in written.items()}
 
 
 def read_part(
-    folder: Place, layout: Layout, codecs: Mapping[str, str], reported: Reported, pool: BufferPool,
-    where: str, remedy: str, within: Place,
-) -> dict[str, NDArray[Any]]:  # fmt: skip
+    folder: Place,
+    layout: Layout,
+    codecs: Mapping[str, str],
+    reported: Reported,
+    pool: BufferPool,
+    where: str,
+    remedy: str,
+    within: Place,
+) -> dict[str, NDArray[Any]]:
     """Read and verify the arrays of a part into the pool's buffers; parameters and errors are those of `read_array`."""
     sizes, checksums = reported
     return {

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.metadata import OriginTable
 from distls.storage.dataset.partitions import are_offsets
-from distls.storage.dataset.parts import (
-    as_damage,
-    read_description,
-    read_part,
-    read_table,
-    write_described,
-    write_part,
-)
+from distls.storage.dataset.parts import as_damage, read_description, read_part, read_table, write_described, write_part
 from distls.storage.errors import CorruptDataError, IncompleteError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import convert_json
@@ -105,9 +98,15 @@ class RowOrigins:
         where = f"{self.path}: origins of partition {index}"
         n_rows, n_bytes = int(self.n_rows[index]), int(self.table.counts[index])
         arrays = read_part(
-            origins_folder(self.path, index), _layout(self.facts, n_rows, n_bytes), {}, self.table.reported(index),
-            BufferPool(), where, _remedy(self.path), self.path,
-        )  # fmt: skip
+            origins_folder(self.path, index),
+            _layout(self.facts, n_rows, n_bytes),
+            {},
+            self.table.reported(index),
+            BufferPool(),
+            where,
+            _remedy(self.path),
+            self.path,
+        )
         ids = None
         if self.facts.ids:
             ids = RowIds(arrays["id_text"], arrays["id_ends"])
@@ -135,10 +134,7 @@ def _layout(facts: OriginFacts, n_rows: int, n_bytes: int) -> dict[str, tuple[tu
     if len(facts.files) > 1:
         layout["file"] = ((n_rows,), np.dtype(np.uint32))
     if facts.ids:
-        layout |= {
-            "id_text": ((n_bytes,), np.dtype(np.uint8)),
-            "id_ends": ((n_rows + 1,), np.dtype(np.int64)),
-        }
+        layout |= {"id_text": ((n_bytes,), np.dtype(np.uint8)), "id_ends": ((n_rows + 1,), np.dtype(np.int64))}
     return layout
 
 
@@ -175,9 +171,7 @@ def write_origins(root: Place, index: int, sources: RowSources) -> OriginRecord:
     return OriginRecord(*reported, 0 if sources.ids is None else len(sources.ids.text))
 
 
-def publish_origins(
-    root: Place, facts: OriginFacts, records: Iterable[OriginRecord], dataset_fingerprint: str
-) -> None:
+def publish_origins(root: Place, facts: OriginFacts, records: Iterable[OriginRecord], dataset_fingerprint: str) -> None:
     """Complete the group: the table of the partitions, in their order, and the description."""
     ordered = list(records)
     if any(record.sizes.keys() != _layout(facts, 0, 0).keys() for record in ordered):
@@ -205,9 +199,7 @@ def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> Ro
             raise ValueError("they are those of another data set")
         del described["digest"]
         facts = convert_json(described, OriginFacts)
-        sound = len(table) == len(n_rows) and (
-            not len(table) or table.sizes.keys() == _layout(facts, 0, 0).keys()
-        )
+        sound = len(table) == len(n_rows) and (not len(table) or table.sizes.keys() == _layout(facts, 0, 0).keys())
         if not sound or np.any(table.counts < 0):
             raise ValueError("their table does not fit the metadata")
         return RowOrigins(root, facts, n_rows, table)

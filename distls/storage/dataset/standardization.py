@@ -43,16 +43,12 @@ class Standardization(NamedTuple):
             part.y[...] -= self.target
         return part
 
-    def of_raw_rows(
-        self, weights: NDArray[Any], intercept: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def of_raw_rows(self, weights: NDArray[Any], intercept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return weights (n_features, k) and intercept (k,) of rows as they are, from those of standardized ones."""
         raw = (weights / self.scale[:, None]).astype(weights.dtype)
         return raw, intercept + self.target - self._at_mean(raw)
 
-    def of_seen_rows(
-        self, weights: NDArray[Any], intercept: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def of_seen_rows(self, weights: NDArray[Any], intercept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return what `of_raw_rows` has made."""
         own = (weights * self.scale[:, None]).astype(weights.dtype)
         return own, intercept - self.target + self._at_mean(weights)

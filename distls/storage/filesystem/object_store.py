@@ -95,9 +95,14 @@ def client(root: str) -> Any:
 
 
 _DENIED = (
-    "AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch",
-    "status 401", "status 403",
-)  # fmt: skip
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "status 401",
+    "status 403",
+)
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 
 
@@ -131,7 +136,5 @@ def explained(root: str, key: str, error: Exception) -> OSError:
         ),
         ("BadScheme" in text, "its endpoint is not https; set AWS_ALLOW_HTTP=true to allow that"),
     ]  # fmt: skip
-    otherwise = (
-        f"the object store fails ({why}); once it works again, repeat the command, or run `distls resume`"
-    )
+    otherwise = f"the object store fails ({why}); once it works again, repeat the command, or run `distls resume`"
     return StorageError(f"{place}: {next((line for holds, line in known if holds), otherwise)}")

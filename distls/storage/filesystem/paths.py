@@ -302,15 +302,11 @@ def place_of(place: str | os.PathLike[str] | StorePath) -> Place:
     if scheme == "file" and rest.startswith("/"):
         return Path(rest)
     if scheme not in SCHEMES:
-        raise ParameterError(
-            f"{scheme}://...: expected a path, file:/// or {', '.join(f'{s}://' for s in SCHEMES)}"
-        )
+        raise ParameterError(f"{scheme}://...: expected a path, file:/// or {', '.join(f'{s}://' for s in SCHEMES)}")
     bucket, _, key = rest.partition("/")
     names = [name for name in key.split("/") if name not in ("", ".")]
     if "@" in bucket:
-        raise ParameterError(
-            f"{scheme}://...@...: no names or keys in URLs; give credentials in the environment"
-        )
+        raise ParameterError(f"{scheme}://...@...: no names or keys in URLs; give credentials in the environment")
     if not bucket or ".." in names or set("?#") & set(rest):
         # what follows a "?" may be the signature of a URL that was signed
         shown = f"{text.partition('?')[0]}?..." if "?" in text else text

@@ -92,9 +92,7 @@ def _resolved(folder: str) -> str:
 
 
 def _leads_out(path: Place | str, folder: Place) -> FormatError:
-    return FormatError(
-        f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
-    )
+    return FormatError(f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there")
 
 
 def refuse_links(folder: Place, within: Place | None = None) -> None:
@@ -154,9 +152,7 @@ def first_bytes(path: Place, count: int) -> bytes:
 
 def _check_size(path: Any, size: int, limit: int | None) -> None:
     if limit is not None and size > limit:
-        raise FormatError(
-            f"{path}: {size} bytes, more than the {limit} that such a file of distls has at most"
-        )
+        raise FormatError(f"{path}: {size} bytes, more than the {limit} that such a file of distls has at most")
 
 
 def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint8]:

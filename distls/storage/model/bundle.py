@@ -20,13 +20,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from distls.storage.errors import CorruptDataError, FormatError
-from distls.storage.filesystem.atomic import (
-    atomic_directory,
-    remove_tree,
-    subfolders,
-    write_bytes,
-    write_json,
-)
+from distls.storage.filesystem.atomic import atomic_directory, remove_tree, subfolders, write_bytes, write_json
 from distls.storage.filesystem.checksums import crc32c, is_sealed, little_endian, sealed
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, read_array_file, read_json
@@ -82,9 +76,7 @@ def write_bundle(
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
-        raise ValueError(
-            f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits"
-        )
+        raise ValueError(f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits")
     array = little_endian(array)
     header, payload = _npy_parts(array)
     # No sync of its own: the folder is synced as a whole before it appears.
@@ -129,9 +121,7 @@ def array_reader(folder: Place, kind: str) -> Callable[[set[str]], dict[str, NDA
     return lambda names: _read_described(found, folder, folder, names)
 
 
-def _read_described(
-    found: _Description, folder: Place, within: Place, names: set[str]
-) -> dict[str, NDArray[Any]]:
+def _read_described(found: _Description, folder: Place, within: Place, names: set[str]) -> dict[str, NDArray[Any]]:
     # A name from a file must not lead out of the bundle.
     if found.folder and not _FOLDER.fullmatch(found.folder):
         raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
@@ -139,9 +129,7 @@ def _read_described(
     missing = names - found.arrays.keys()
     if missing:
         raise FormatError(f"{folder}: no array {min(missing)}")
-    return {
-        name: _read_array(inside, name, item, within) for name, item in found.arrays.items() if name in names
-    }
+    return {name: _read_array(inside, name, item, within) for name, item in found.arrays.items() if name in names}
 
 
 def _read_description(folder: Place, kind: str, within: Place) -> _Description:

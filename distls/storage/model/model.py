@@ -150,9 +150,7 @@ class LinearModel:
         """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
         if isinstance(self.weights, ClassBlocks):
             return self.weights.sha256(self.intercept)
-        return weights_sha256(
-            self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
-        )
+        return weights_sha256(self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays)))
 
 
 def one_of_two(columns: NDArray[Any]) -> NDArray[Any]:
@@ -280,9 +278,7 @@ def load_model(path: str | Place) -> LinearModel:
         for start in (_FEATURES, _RECIPE, _CALIBRATION)
     )
     said = msgspec.structs.asdict(attributes)
-    recorded, n_features, blocks = (
-        said.pop(name) for name in ("weights_sha256", "n_features", "class_blocks")
-    )
+    recorded, n_features, blocks = (said.pop(name) for name in ("weights_sha256", "n_features", "class_blocks"))
     # the digest is that of all rows, however they are stored
     if blocks:
         weights = cast("NDArray[Any]", _blocks_of(folder, attributes, arrays["intercept"]))

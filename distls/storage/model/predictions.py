@@ -91,9 +91,15 @@ class PredictionArrays:
     """
 
     def __init__(
-        self, target: Place, n_rows: int, width: int, classes: list[Label], dtype: np.dtype[Any],
-        kind: TargetKind = "class", origins: OriginFacts | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        target: Place,
+        n_rows: int,
+        width: int,
+        classes: list[Label],
+        dtype: np.dtype[Any],
+        kind: TargetKind = "class",
+        origins: OriginFacts | None = None,
+    ) -> None:
         self._target = target
         name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
         local = isinstance(target, Path)

@@ -118,9 +118,7 @@ def _matrix(store: Any, where: str) -> _Matrix:
     else:
         shape, dtype = stored.shape, stored.dtype
     if shape is None or len(shape) != 2 or dtype.kind not in "fiub":
-        raise BadInputError(
-            f"{where}: X is of shape {shape} and type {dtype}; rows of real numbers are needed"
-        )
+        raise BadInputError(f"{where}: X is of shape {shape} and type {dtype}; rows of real numbers are needed")
     n_rows, n_features = int(shape[0]), int(shape[1])
     fits = not sparse or (
         _member(stored, "indptr").shape == (n_rows + 1,) and _member(stored, "indices").shape == data.shape

@@ -45,10 +45,7 @@ def check_counts(array: Any, start: int, stop: int | None) -> None:
 def _codecs(described: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the codecs in the order of writing; in zarr 2 filters come first."""
     compressor = described.get("compressor")
-    return [
-        *(described.get("codecs") or described.get("filters") or []),
-        *([compressor] if compressor else []),
-    ]
+    return [*(described.get("codecs") or described.get("filters") or []), *([compressor] if compressor else [])]
 
 
 def _files(array: Any, start: int, stop: int | None) -> Iterator[bytes]:

@@ -119,17 +119,19 @@ class StagingArea:
             whole = _is_whole(path, name, self.dataset, path.stat().st_mtime_ns)
             array = np.lib.format.open_memmap(path, mode="r") if whole else None
         if array is None:
-            raise CorruptDataError(
-                f"{path}: its bytes were changed; remove {self.dataset} and ingest it again"
-            )
+            raise CorruptDataError(f"{path}: its bytes were changed; remove {self.dataset} and ingest it again")
         return array
 
     # -- chunks ------------------------------------------------------------------------------------------
 
     def write_chunk(
-        self, name: str, table: NDArray[np.uint32], words: NDArray[np.uint32], facts: dict[str, Any],
+        self,
+        name: str,
+        table: NDArray[np.uint32],
+        words: NDArray[np.uint32],
+        facts: dict[str, Any],
         origins: tuple[NDArray[np.uint32], RowIds | None] | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Write a chunk and its sidecar: `facts`, returned with ``name``, ``bytes`` and the checksum of its ``table``.
 
         The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,). `origins` are the numbers and the ids of
@@ -157,9 +159,7 @@ class StagingArea:
         # Without ids both arrays are empty, and take no room.
         ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
         text = np.empty(0, dtype=np.uint8) if ids is None else ids.text
-        header = (
-            _ORIGIN_MAGIC + len(numbers).to_bytes(8, "little") + int(ids is not None).to_bytes(8, "little")
-        )
+        header = _ORIGIN_MAGIC + len(numbers).to_bytes(8, "little") + int(ids is not None).to_bytes(8, "little")
         # numbers are padded to eight bytes
         padded = np.zeros(len(numbers) + len(numbers) % 2, dtype="<u4")
         padded[: len(numbers)] = numbers
@@ -241,9 +241,7 @@ class StagingArea:
             done += size
         # The counts of the plan and of the chunks must agree before kernels parse the words.
         if done != n_words:
-            raise CorruptDataError(
-                f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}"
-            )
+            raise CorruptDataError(f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}")
         return words, rows
 
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:

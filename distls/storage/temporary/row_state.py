@@ -82,18 +82,14 @@ class RowState:
         found = (_NAME.fullmatch(name) for name in names)
         return {(int(match[1]), int(match[2])) for match in found if match}
 
-    def read(
-        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
-    ) -> NDArray[Any]:
+    def read(self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None) -> NDArray[Any]:
         """Return a writable copy of the array of partition `index` that was stored as `version`.
 
         Raises StateLostError if it is missing, damaged, or of another shape or type than given.
         """
         path = self._path(index, version)
         try:
-            array = (
-                self._whole(index, version) if self._memory is None else self._memory[index, version].copy()
-            )
+            array = self._whole(index, version) if self._memory is None else self._memory[index, version].copy()
         except (KeyError, FileNotFoundError):
             raise StateLostError(f"{path}: missing") from None
         if array is None:

@@ -86,9 +86,7 @@ class SpillArea:
     def guard(self) -> AbstractContextManager[None]:
         """Turn an OSError into a StorageError that says how to go on."""
         doing = f"{self.dataset}: its column shards are incomplete"
-        return os_errors_described(
-            doing, f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
-        )
+        return os_errors_described(doing, f"run `distls columns {self.dataset}` to go on, or remove {self.folder}")
 
     # -- groups of rows ----------------------------------------------------------------------------------
 

@@ -15,16 +15,7 @@ from distls.storage.dataset.chunks import BufferPool, KeptBuffers
 from distls.storage.dataset.column_shards import write_shard
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.storage.rows import (
-    Columns,
-    CscColumns,
-    CsrRows,
-    DenseColumns,
-    DenseRows,
-    Rows,
-    index_dtype,
-    n_rows_of,
-)
+from distls.storage.rows import Columns, CscColumns, CsrRows, DenseColumns, DenseRows, Rows, index_dtype, n_rows_of
 from distls.storage.temporary.transpose_spill import SpillArea
 from distls.workers.compilation.jit import kernel
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
@@ -70,9 +61,7 @@ def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
         # A file of the right size is whole: it appears by a rename.
         if spill.group_bytes(group.number) != _group_bytes(dataset, group):
             transposed = _transposed_dense if dataset.meta.layout == "dense" else _transposed_sparse
-            blocks = [
-                dataset.read(index, KeptBuffers(scratch=pool)).x for index in range(group.start, group.stop)
-            ]
+            blocks = [dataset.read(index, KeptBuffers(scratch=pool)).x for index in range(group.start, group.stop)]
             spill.write_group(group.number, *transposed(dataset, group, blocks, pool))
 
 
@@ -108,9 +97,7 @@ def _transposed_sparse(
     return indptr, rows, data
 
 
-def _pairs(
-    meta: DatasetMeta, n_rows: int, nnz: int, pool: BufferPool, name: str
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _pairs(meta: DatasetMeta, n_rows: int, nnz: int, pool: BufferPool, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return buffers for numbers below `n_rows` and values."""
     rows = _taken(pool, f"{name}.rows", (nnz,), index_dtype(n_rows))
     return rows, _taken(pool, f"{name}.data", (nnz,), np.dtype(meta.dtype))
@@ -134,9 +121,7 @@ def _transposed_dense(
     return (out,)
 
 
-def column_counts_of(
-    dataset: Dataset, groups: Sequence[RowGroup], start: int, stop: int
-) -> NDArray[np.int64]:
+def column_counts_of(dataset: Dataset, groups: Sequence[RowGroup], start: int, stop: int) -> NDArray[np.int64]:
     """Count the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,)."""
     spill, counts = SpillArea(dataset.path, dataset.fingerprint), np.zeros(stop - start, dtype=np.int64)
     # Starts of the wanted columns only, of each group.
@@ -167,9 +152,7 @@ def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
             return [record for record in finished if record is not None]
         gathered = _gathered_dense if dataset.meta.layout == "dense" else _gathered_sparse
         x = gathered(dataset, spec.groups, bundle, pool)
-        return [
-            _write(spill, bundle, k, x, dataset.meta.n_rows, spec.codec) for k in range(len(bundle.cuts) - 1)
-        ]
+        return [_write(spill, bundle, k, x, dataset.meta.n_rows, spec.codec) for k in range(len(bundle.cuts) - 1)]
 
 
 def _write(spill: SpillArea, bundle: Bundle, k: int, x: Columns, n_rows: int, codec: str) -> dict[str, Any]:
@@ -190,9 +173,7 @@ def _part(x: Columns, start: int, stop: int) -> Columns:
     return CscColumns(x.indptr[start : stop + 1] - begin, x.indices[begin:end], x.data[begin:end])
 
 
-def _gathered_sparse(
-    dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
-) -> CscColumns:
+def _gathered_sparse(dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool) -> CscColumns:
     """Return the columns of a bundle, each group's rows appended to those before."""
     spill, first = SpillArea(dataset.path, dataset.fingerprint), bundle.cuts[0]
     counts = column_counts_of(dataset, groups, first, bundle.cuts[-1])
@@ -214,9 +195,7 @@ def _gathered_sparse(
     return CscColumns(indptr, rows, data)
 
 
-def _gathered_dense(
-    dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
-) -> DenseColumns:
+def _gathered_dense(dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool) -> DenseColumns:
     """Return the columns of a bundle, shape (n_columns, n_rows)."""
     spill, dtype = SpillArea(dataset.path, dataset.fingerprint), np.dtype(dataset.meta.dtype)
     first, n_columns = bundle.cuts[0], bundle.cuts[-1] - bundle.cuts[0]

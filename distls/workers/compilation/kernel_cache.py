@@ -90,9 +90,7 @@ class CompilingNotice:
     def _is_first(self, folder: str) -> bool:
         """Return whether no other living process has said it; workers of a cluster compile at the same time."""
         try:
-            self._lock = os.open(
-                os.path.join(folder, "notice.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            self._lock = os.open(os.path.join(folder, "notice.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             # Never released: the notice is for the whole life of this process.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -68,13 +68,9 @@ LEFT_OUT = {
 
 class _HelperCompiler(Compiler):
     # Private hook of numba: the library is no option, and the flag by which it leaves out machine code is none either.
-    def __init__(
-        self, typing: Any, target: Any, _library: Any, args: Any, result: Any, flags: Any, locals: Any
-    ):
+    def __init__(self, typing: Any, target: Any, _library: Any, args: Any, result: Any, flags: Any, locals: Any):
         flags.no_compile = True
-        super().__init__(
-            typing, target, _UnfinishedLibrary(target.codegen(), "helper"), args, result, flags, locals
-        )
+        super().__init__(typing, target, _UnfinishedLibrary(target.codegen(), "helper"), args, result, flags, locals)
 
     def define_pipelines(self) -> list[Any]:
         """Return numba's passes but those."""
@@ -89,9 +85,7 @@ _OWN = {"nopython": True, "no_cpython_wrapper": True, **UNCOUNTED}
 
 
 def _holds_array(kind: Any) -> bool:
-    return isinstance(kind, types.Array) or (
-        isinstance(kind, types.BaseTuple) and any(map(_holds_array, kind))
-    )
+    return isinstance(kind, types.Array) or (isinstance(kind, types.BaseTuple) and any(map(_holds_array, kind)))
 
 
 class HelperDispatcher(CPUDispatcher):
@@ -99,9 +93,8 @@ class HelperDispatcher(CPUDispatcher):
 
     # the signature is that of numba's dispatchers, which are unpickled by it
     def __init__(
-        self, function: Any, locals: Any = None, targetoptions: Any = None,
-        pipeline_class: Any = _HelperCompiler,
-    ) -> None:  # fmt: skip
+        self, function: Any, locals: Any = None, targetoptions: Any = None, pipeline_class: Any = _HelperCompiler
+    ) -> None:
         super().__init__(function, locals, {**(targetoptions or {}), **_OWN}, pipeline_class)
 
     def add_overload(self, cres: Any) -> None:

@@ -137,9 +137,7 @@ class KnownProducts:
     turn: int = 0  # how many slopes there were before it
     shards: dict[int, _OfShard] = field(default_factory=dict)
     lengths: dict[int, Array] = field(default_factory=dict)  # of columns, (columns,), rounded upwards
-    factors: Array = field(
-        default_factory=lambda: np.empty((0, 1))
-    )  # of combinations, (combinations, slopes)
+    factors: Array = field(default_factory=lambda: np.empty((0, 1)))  # of combinations, (combinations, slopes)
     rests: Array = field(default_factory=lambda: np.empty(0))  # the lengths of what they leave
     # of each shard, all columns that matter at some strength; the newest strength, and the one before it
     held: dict[int, Held] = field(default_factory=dict)

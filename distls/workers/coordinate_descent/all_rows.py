@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.row_scores_task import (
-    Margins,
-    RowScores,
-    SparseWeights,
-    with_rows,
-    wrong_rows,
-)
+from distls.workers.coordinate_descent.row_scores_task import Margins, RowScores, SparseWeights, with_rows, wrong_rows
 from distls.workers.coordinate_descent.working_set_kernels import row_derivatives
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import loss_named
@@ -66,11 +60,7 @@ def read_all_scores(job: RowScores, k: int) -> Margins:
     Raises StateLostError if some of it is missing, or not as it was written.
     """
     shape = open_ref(job.data).meta.n_rows, k
-    z = (
-        _newest(job).z.copy()
-        if job.alone
-        else _kept(job, "all_scores").read(0, job.version, shape, np.float64)
-    )
+    z = _newest(job).z.copy() if job.alone else _kept(job, "all_scores").read(0, job.version, shape, np.float64)
     return with_rows(job, z)
 
 
@@ -82,9 +72,7 @@ def read_slopes(job: RowScores, k: int) -> Array:
     return _kept(job, "all_slopes").read(0, job.version, shape, np.float64)
 
 
-def store_all(
-    job: RowScores, version: int, margins: Margins, scale: float, weights: SparseWeights
-) -> RowSums:
+def store_all(job: RowScores, version: int, margins: Margins, scale: float, weights: SparseWeights) -> RowSums:
     """Store the scores that weights have, and slopes, under a version."""
     slopes = np.empty_like(margins.z)
     mean = derivatives(margins, job.loss, scale, slopes)
@@ -117,9 +105,7 @@ def _kept(job: RowScores, kind: str) -> RowState:
     return RowState(job.state, kind)
 
 
-def derivatives(
-    margins: Margins, loss: str, scale: float, slopes: Array, h: NDArray[np.float32] = NO_PARTS
-) -> float:
+def derivatives(margins: Margins, loss: str, scale: float, slopes: Array, h: NDArray[np.float32] = NO_PARTS) -> float:
     """Set `slopes` and `h`, see `row_derivatives`, and return the sum of the losses; in threads."""
     z, y, weight = margins
     starts = range(0, len(z), max(-(-_LEAST_SCORES // z.shape[1]), -(-len(z) // _CHUNKS)))
@@ -128,9 +114,7 @@ def derivatives(
         rows = slice(start, start + starts.step)
         # offsets are into the labels of all rows
         own = LabelSets(y[0][start : rows.stop + 1], y[1]) if isinstance(y, LabelSets) else y[rows]
-        return float(
-            row_derivatives(z[rows], own, weight[rows], loss_named(loss), scale, slopes[rows], h[rows])
-        )
+        return float(row_derivatives(z[rows], own, weight[rows], loss_named(loss), scale, slopes[rows], h[rows]))
 
     return sum(in_threads(part, starts))
 

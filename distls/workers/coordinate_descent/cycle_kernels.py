@@ -102,10 +102,7 @@ def _in_vectors(values, following, t, h):
         prefetch_element(following, i)
         value, value2 = load_as(values, i, 0, zero), load_as(values, j, 0, zero)
         bent, bent2 = value * load_as(h, i, 0, zero), value2 * load_as(h, j, 0, zero)
-        slope, slope2 = (
-            fused(bent, load_as(t, i, 0, zero), slope),
-            fused(bent2, load_as(t, j, 0, zero), slope2),
-        )
+        slope, slope2 = (fused(bent, load_as(t, i, 0, zero), slope), fused(bent2, load_as(t, j, 0, zero), slope2))
         square, square2 = fused(value, bent, square), fused(value2, bent2, square2)
         mean, mean2 = mean + bent, mean2 + bent2
     for i in range(whole, len(t), F64_PER_VECTOR):

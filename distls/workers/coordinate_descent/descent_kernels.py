@@ -259,9 +259,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, b
         totals[_T.violation] += violation
         totals[_T.largest] = max(totals[_T.largest], violation)
         if moves > 0.0:
-            _search(
-                loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals
-            )  # fmt: skip
+            _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals)
 
 
 # ---------------------------------------------------------------- the intercept
@@ -374,9 +372,7 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     if len(hessian):
         _newton(loss, len(z), z, y, weight, hessian, d, scratch)
     else:
-        least = (
-            max(_curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch), 1.0) * _EPSILON
-        )
+        least = max(_curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch), 1.0) * _EPSILON
         for r in range(k):
             d[r] /= max(descent_factor(loss) * (h[r] + own[r]), least)
     longest = 0.0
@@ -384,7 +380,5 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
         longest = max(longest, abs(d[r]))
     # Below it the promised decrease is lost in the rounding of the scores, and the search would only fail.
     if -step.scale * _inner(g, d[:k]) > (_NO_GAIN_SINGLE if z.itemsize == 4 else _NO_GAIN):
-        _search(
-            loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals
-        )  # fmt: skip
+        _search(loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals)
     return longest

@@ -268,9 +268,7 @@ class ProxNewton:
         slope = float(np.vdot(judged.gradient, change) + judged.of_intercept @ shift)
         return self._searched(judged.value, old, w, shift, moved, slope)
 
-    def _searched(
-        self, before: float, old: Array, w: Array, shift: Array, moved: Array, slope: float
-    ) -> float | None:
+    def _searched(self, before: float, old: Array, w: Array, shift: Array, moved: Array, slope: float) -> float | None:
         """Move from `old` weights towards `w` until the objective falls; return it, None where it would not.
 
         `moved` are the changes of the scores by those of the weights and of the intercept, and `slope` that of the mean
@@ -373,11 +371,7 @@ class ProxNewton:
             # A constant added to a row of weights has no curvature, where the loss ignores it. Turns that did not
             # suffice follow a direction in which the model has no end, as one of some rows may where columns are
             # collinear: more would lead farther away.
-            if (
-                not found
-                or not columns.task.recentre
-                or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12
-            ):
+            if not found or not columns.task.recentre or recentre_rows(penalty, w, np.arange(m), step.rho) > -1e-12:
                 break
         return w, shift
 
@@ -385,9 +379,7 @@ class ProxNewton:
 def _needed(moves: list[float], spent: list[float], fall: float) -> float:
     """Return about how many cycles it takes until the logarithm of the gap has changed by `fall`; 0 if unknown."""
     # Of other steps' changes, whose price is in `spent`, cycles as far behind one tell; single moves rise and fall.
-    some = (
-        max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else max(_BETWEEN, len(moves) // _RECENT)
-    )
+    some = max(len(moves) // 2, _TRIED - 1) if len(moves) <= _BETWEEN else max(_BETWEEN, len(moves) // _RECENT)
     if len(moves) <= some:
         return 0.0
     latest, earlier = min(moves[-_TRIED:]), min(moves[max(len(moves) - some - _TRIED, 0) : len(moves) - some])

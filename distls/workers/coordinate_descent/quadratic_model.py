@@ -102,9 +102,7 @@ def minimise(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Arr
     return False
 
 
-def _step(
-    model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, hessian: Array | None
-) -> None:
+def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array, hessian: Array | None) -> None:
     """Move to the minimum over the weights that are not zero, if the model is lower there."""
     step = model.step
     tangent = penalty.tangent(w, step.rho)
@@ -185,9 +183,7 @@ class SupportStep:
         About those of columns of one output; computed where they are not given.
     """
 
-    def __init__(
-        self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array | None = None
-    ) -> None:
+    def __init__(self, columns: WorkingColumns, h: NDArray[np.float32], curvatures: Array | None = None) -> None:
         self._h, self._columns, self.products = h, columns, 0
         used, k = np.flatnonzero(columns.w.any(axis=1)), columns.w.shape[1]
         own = (
@@ -206,9 +202,7 @@ class SupportStep:
         # What the intercept follows by, to its optimum for the model; it is singular where a loss ignores constants.
         total = expanded(h.sum(axis=0, dtype=np.float64, keepdims=True), columns.w.shape[1])[0]
         follows = columns.task.fit_intercept
-        self._inverse = (
-            np.linalg.pinv(total, rcond=SINGLE, hermitian=True) if follows else np.zeros_like(total)
-        )
+        self._inverse = np.linalg.pinv(total, rcond=SINGLE, hermitian=True) if follows else np.zeros_like(total)
 
     def found(self) -> tuple[Array, Array, Array, float] | None:
         """Return the new weights (m, k), the intercept's change, those of the scores, and the mean loss's slope."""

@@ -61,9 +61,7 @@ class ModelTask(Task):
     loss: str
     class_weight: Array | None
     scale: float  # 1 / sum_i s_i
-    columns: Places | None = (
-        None  # of the model, which have all of the weights; None: all columns, without a Gram
-    )
+    columns: Places | None = None  # of the model, which have all of the weights; None: all columns, without a Gram
     moving: Places | None = None  # the places among them of those in the Gram
     parts: int = 0  # second derivatives of a row that differ, see `working_set_kernels`
     fit_intercept: bool = False

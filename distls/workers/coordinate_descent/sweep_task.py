@@ -28,12 +28,7 @@ from distls.storage.rows import (
     take_rows,
 )
 from distls.workers.coordinate_descent.active_columns import Active, bytes_of, read_active, store_active
-from distls.workers.coordinate_descent.descent_kernels import (
-    N_TOTALS,
-    Step,
-    Totals,
-    column_sweep,
-)
+from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, Step, Totals, column_sweep
 from distls.workers.coordinate_descent.intercept import Intercept, centred, uncentred_columns
 from distls.workers.coordinate_descent.row_scores_task import (
     Margins,
@@ -94,9 +89,7 @@ class ColumnTask(Task):
     given_only: bool = False  # sweep only the columns whose weights are sent
     skipped: bytes = b""  # columns that are not swept, packed bits; empty: none
     in_order: bool = False  # as printed: columns 1, ..., d, or drawn one after the other from all of a lane's
-    below: float = (
-        0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
-    )
+    below: float = 0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
 
     def __post_init__(self) -> None:
         """Read the data of the scores."""
@@ -360,9 +353,7 @@ def transposed(shard: ColumnShard, index: int) -> Shard:
     return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values), index)
 
 
-def given_weights(
-    weights: SparseWeights, start: int, n_columns: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def given_weights(weights: SparseWeights, start: int, n_columns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return which of a shard's columns have weights in `weights`, and the weights of all of them, float64."""
     first, stop = np.searchsorted(weights.columns, [start, start + n_columns])
     given = weights.columns[first:stop] - start

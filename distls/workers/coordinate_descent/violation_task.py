@@ -288,11 +288,7 @@ class ViolationTask(OnAllScores):
         """Merge the sums of two lanes."""
         held = -1 if min(left.held, right.held) < 0 else left.held + right.held
         return add_sums(
-            left,
-            right,
-            factor=min(left.factor, right.factor),
-            largest=max(left.largest, right.largest),
-            held=held,
+            left, right, factor=min(left.factor, right.factor), largest=max(left.largest, right.largest), held=held
         )
 
 

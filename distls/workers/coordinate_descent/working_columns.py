@@ -43,9 +43,7 @@ class Judged:
     gap: float  # to the best bound of the columns' optimum so far
 
 
-def products_of(
-    x: Rows, slopes: Array, places: NDArray[np.int64] | None = None, *, alone: bool = False
-) -> Array:
+def products_of(x: Rows, slopes: Array, places: NDArray[np.int64] | None = None, *, alone: bool = False) -> Array:
     """Return the products of columns, as rows of X^T, with the slopes (n_rows, k) of the rows.
 
     Those at some places (m,) alone, if they are given; in threads, if this is the only task (`alone`).
@@ -142,10 +140,7 @@ class WorkingColumns:
         if self._exact:
             given = task.scores.loss, self.margins, self.slopes, factor, step.scale
             conjugate = conjugate_mean(*given, alone=True)
-        bound, rest = (
-            bound_of(task.scores.loss, self.mean, dual, conjugate),
-            np.asarray(self.slopes.sum(axis=0)),
-        )
+        bound, rest = (bound_of(task.scores.loss, self.mean, dual, conjugate), np.asarray(self.slopes.sum(axis=0)))
         if task.fit_intercept:
             bound -= intercept_slack(float(np.abs(rest).sum()), self.intercept())
         # Dual points are not monotone, and every bound stays one.

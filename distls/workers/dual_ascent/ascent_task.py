@@ -106,7 +106,7 @@ class AscentTask(Task):
                     if len(chunk):
                         ascend_rows(
                             work.part.x, work.y, work.weight, chunk, w, u, b, work.duals, up, down, sums, self.settings
-                        )  # fmt: skip
+                        )
 
         with self.ledger.in_kernels():
             visit([work.order for work in self._works], totals)

@@ -14,24 +14,10 @@ import numpy as np
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.dual_ascent.ascent_kernels import add_moved
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
-from distls.workers.linear_algebra.score_kernels import (
-    row_arrays,
-    row_span,
-    row_weight,
-    square_norm,
-)
+from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight, square_norm
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.shared_parts import dual_margin_step
-from distls.workers.simd.vectors import (
-    F64_PER_VECTOR,
-    fused,
-    lanes_below,
-    load,
-    select,
-    splat,
-    store,
-    sum_of_lanes,
-)
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, lanes_below, load, select, splat, store, sum_of_lanes
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _AHEAD = 8  # non-zeros between prefetch and use of their weights

@@ -17,14 +17,7 @@ from distls.storage.model.sparse_blocks import ARRAYS
 from distls.storage.rows import Partition, n_rows_of
 from distls.storage.temporary.row_state import owner_of
 from distls.workers.dual_ascent.ascent_task import square_sum
-from distls.workers.dual_ascent.class_kernels import (
-    GAP,
-    LOSS,
-    NORM,
-    ClassSettings,
-    ascend_classes,
-    judge_classes,
-)
+from distls.workers.dual_ascent.class_kernels import GAP, LOSS, NORM, ClassSettings, ascend_classes, judge_classes
 from distls.workers.losses.targets import is_codes
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.ledger import Ledger
@@ -140,9 +133,17 @@ class Block:
                 rng(job.seed, Purpose.ROWS, number, index).shuffle(rows)
             with self._ledger.in_kernels():
                 ascend_classes(
-                    part.x, *self._labels(part), row_weights(part, job.class_weight), rows, self._w, self._b,
-                    self._duals[index], self.active, self._running, job.settings,
-                )  # fmt: skip
+                    part.x,
+                    *self._labels(part),
+                    row_weights(part, job.class_weight),
+                    rows,
+                    self._w,
+                    self._b,
+                    self._duals[index],
+                    self.active,
+                    self._running,
+                    job.settings,
+                )
             self._ledger.count(index, count)
 
     def _labels(self, part: Partition) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -195,17 +196,22 @@ class Block:
         for c in np.flatnonzero(ended).tolist():
             self._keep(int(columns[c]), by_class[c], float(b[c]))
 
-    def _judged(
-        self, w: NDArray[Any], b: NDArray[np.float64], columns: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def _judged(self, w: NDArray[Any], b: NDArray[np.float64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sums over all rows, shape (3, n_columns), at weights of some columns."""
         job, sums = self._job, np.zeros((3, len(columns)))
         for index, part in stream(job.data, list(self._blocks), self._ledger):
             with self._ledger.in_kernels():
                 judge_classes(
-                    part.x, *self._labels(part), row_weights(part, job.class_weight), w, b, self._duals[index],
-                    columns, sums, job.settings,
-                )  # fmt: skip
+                    part.x,
+                    *self._labels(part),
+                    row_weights(part, job.class_weight),
+                    w,
+                    b,
+                    self._duals[index],
+                    columns,
+                    sums,
+                    job.settings,
+                )
         return sums
 
     def _norms(self, by_class: NDArray[Any], b: NDArray[np.float64]) -> NDArray[np.float64]:

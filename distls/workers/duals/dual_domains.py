@@ -47,9 +47,7 @@ class Balance:
     ``simplex``, the weight of each class; `weight_sum` that of all rows.
     """
 
-    def __init__(
-        self, domain: DualDomain, up: Array, down: Array, class_sums: Array, weight_sum: float
-    ) -> None:
+    def __init__(self, domain: DualDomain, up: Array, down: Array, class_sums: Array, weight_sum: float) -> None:
         self._domain = domain
         # What every output's weighted duals sum to; it has to be zero.
         excess = up - down

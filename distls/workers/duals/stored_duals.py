@@ -123,9 +123,7 @@ def write_duals(folder: str, index: int, version: int, duals: NDArray[Any]) -> N
     RowState(folder).put(index, version, duals)
 
 
-def dual_files(
-    versions: NDArray[np.int64], before: NDArray[np.int64], mix: NDArray[np.float64]
-) -> set[DualFile]:
+def dual_files(versions: NDArray[np.int64], before: NDArray[np.int64], mix: NDArray[np.float64]) -> set[DualFile]:
     """Return the files that duals consist of; version 0 has none."""
     current = {(p, version) for p, version in enumerate(versions.tolist()) if version}
     mixed = {(p, int(before[p])) for p in np.flatnonzero(mix != 1.0).tolist() if before[p]}
@@ -191,12 +189,17 @@ def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
         # Mirrored, what is the first class's above zero is the second's below.
         up, down = (arrays[name].astype(np.float64) for name in ("up", "down"))
         return DualPoint(
-            folder=StateFolder.of(folder, found.owner), loss=found.loss, mirrored=found.binary,
-            n_outputs=2 if found.binary else found.n_outputs, dtype=found.dtype,
-            versions=arrays["versions"].astype(np.int64), before=arrays["before"].astype(np.int64),
-            mix=arrays["mix"].astype(np.float64), up=np.concatenate([down, up]) if found.binary else up,
+            folder=StateFolder.of(folder, found.owner),
+            loss=found.loss,
+            mirrored=found.binary,
+            n_outputs=2 if found.binary else found.n_outputs,
+            dtype=found.dtype,
+            versions=arrays["versions"].astype(np.int64),
+            before=arrays["before"].astype(np.int64),
+            mix=arrays["mix"].astype(np.float64),
+            up=np.concatenate([down, up]) if found.binary else up,
             down=np.concatenate([up, down]) if found.binary else down,
-        )  # fmt: skip
+        )
 
 
 def numeric_targets(y: Any, k: int) -> Any:

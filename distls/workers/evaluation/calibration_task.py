@@ -224,9 +224,7 @@ def f1_of(cuts: Cuts) -> NDArray[np.float64]:
     return 2.0 * cuts.right / (cuts.having + cuts.predicted)
 
 
-def best_cut(
-    rows: RankedScores, dtype: Any, worth: Callable[[Cuts], NDArray[np.float64]] = f1_of
-) -> float | None:
+def best_cut(rows: RankedScores, dtype: Any, worth: Callable[[Cuts], NDArray[np.float64]] = f1_of) -> float | None:
     """Return the threshold that is worth most, the highest of such; None where no row has the label, or none will do.
 
     It is half-way between two scores in the type of the weights, so that a model in that type has it exactly, or 1

@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Partition, n_rows_of
-from distls.workers.evaluation.probability_sums import (
-    ProbabilitySums,
-    merge_probabilities,
-    sum_at,
-    sum_probabilities,
-)
+from distls.workers.evaluation.probability_sums import ProbabilitySums, merge_probabilities, sum_at, sum_probabilities
 from distls.workers.evaluation.ranked_scores import (
     ALL_SCORES,
     NO_SCORES,
@@ -85,10 +80,20 @@ class MetricsTask(Task):
         self._capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         empty, n_classes = np.empty(0, np.int64), len(self.codes)
         self.total = MetricsSum(
-            0.0, 0.0, 0.0, np.zeros(n_classes), np.zeros(n_classes), np.zeros(k), np.zeros(MOST_RANKS),
-            empty, np.empty(0), 0.0, ProbabilitySums(), ProbabilitySums(),
+            0.0,
+            0.0,
+            0.0,
+            np.zeros(n_classes),
+            np.zeros(n_classes),
+            np.zeros(k),
+            np.zeros(MOST_RANKS),
+            empty,
+            np.empty(0),
+            0.0,
+            ProbabilitySums(),
+            ProbabilitySums(),
             (NO_SCORES,) * (0 if k > RANKED_CLASSES or not self.details else 1 if k == 2 else k),
-        )  # fmt: skip
+        )
         self._pending: list[tuple[Floats, NDArray[np.int32], Floats]] = []
 
     def add(self, index: int, part: Partition) -> None:
@@ -117,13 +122,21 @@ class MetricsTask(Task):
         keys = own.astype(np.int64) * self.n_outputs + predicted
         pairs, inverse = np.unique(keys, return_inverse=True)
         return MetricsSum(
-            float(weight.sum()), 0.0, 0.0,
+            float(weight.sum()),
+            0.0,
+            0.0,
             sum_at(own, weight, n_classes),
             sum_at(own, weight * right, n_classes),
             sum_at(predicted, weight, self.n_outputs),
-            np.zeros(MOST_RANKS), pairs, sum_at(inverse, weight, len(pairs)), 0.0,
-            ProbabilitySums(), ProbabilitySums(), (), int(np.count_nonzero(y < 0)),
-        )  # fmt: skip
+            np.zeros(MOST_RANKS),
+            pairs,
+            sum_at(inverse, weight, len(pairs)),
+            0.0,
+            ProbabilitySums(),
+            ProbabilitySums(),
+            (),
+            int(np.count_nonzero(y < 0)),
+        )
 
     def _add_batch(self, scores: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Add ranks, probabilities and curves of a batch."""
@@ -133,8 +146,7 @@ class MetricsTask(Task):
         ranks = _ranks(by_class[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (
-            None if made is None else made(scores.astype(np.float64))
-            for made in (self.natural, self.probability)
+            None if made is None else made(scores.astype(np.float64)) for made in (self.natural, self.probability)
         )
         if total.curves:
             self._collect(by_class if values is None else _log_odds(values), y, weight)
@@ -178,11 +190,15 @@ class MetricsTask(Task):
         capacity = capacity_for(1 if k == 2 else k, ALL_SCORES)
         curves = tuple(merge_ranked(*both, capacity) for both in zip(left.curves, right.curves, strict=False))
         return add_sums(
-            left, right, pairs=pairs, pair_weights=pair_weights,
+            left,
+            right,
+            pairs=pairs,
+            pair_weights=pair_weights,
             missing=left.missing + right.missing + dropped,
             probability=merge_probabilities(left.probability, right.probability),
-            natural=merge_probabilities(left.natural, right.natural), curves=curves or left.curves,
-        )  # fmt: skip
+            natural=merge_probabilities(left.natural, right.natural),
+            curves=curves or left.curves,
+        )
 
 
 def _ranks(scores: NDArray[Any], y: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -16,14 +16,7 @@ from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
-from distls.workers.losses.targets import (
-    NO_CLASSES,
-    indicators,
-    is_codes,
-    label_sets,
-    score_gradients,
-    slice_rows,
-)
+from distls.workers.losses.targets import NO_CLASSES, indicators, is_codes, label_sets, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.ledger import Ledger, add_sums
@@ -131,9 +124,7 @@ def _losses(loss: str, predictor: LinearPredictor, part: Partition, weight: NDAr
         # Scores and losses in one kernel, without holding the scores.
         return evaluate_rows(x, part.y, weight, loss_named(loss), weights, intercept, NO_CLASSES)[0]
     pieces = score_pieces(predictor, part.x)
-    return sum(
-        score_gradients(loss, z, slice_rows(part.y, rows), weight[rows]).loss_sum for rows, z in pieces
-    )
+    return sum(score_gradients(loss, z, slice_rows(part.y, rows), weight[rows]).loss_sum for rows, z in pieces)
 
 
 def _from_gradients(point: DualPoint, at: LinearPredictor | None, part: Partition) -> NDArray[Any]:

@@ -28,9 +28,14 @@ Floats = NDArray[Any]
 
 
 def evaluate_rows(
-    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats, b: Floats,
+    rows: Rows,
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    loss: Loss,
+    w: Floats,
+    b: Floats,
     predicted: NDArray[np.int32],
-) -> tuple[float, float, int]:  # fmt: skip
+) -> tuple[float, float, int]:
     """Sum the loss and count the errors of a block.
 
     Parameters
@@ -57,9 +62,15 @@ def evaluate_rows(
 
 
 def add_gradient(
-    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats, b: Floats,
-    grad: NDArray[np.float64], grad_b: NDArray[np.float64],
-) -> tuple[float, float, int]:  # fmt: skip
+    rows: Rows,
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    loss: Loss,
+    w: Floats,
+    b: Floats,
+    grad: NDArray[np.float64],
+    grad_b: NDArray[np.float64],
+) -> tuple[float, float, int]:
     """Add ``sum_i s_i x_i (x) g_i`` to `grad` and ``sum_i s_i g_i`` to `grad_b`, g_i the gradient in the scores.
 
     Both are float64, (n_features, k) and (k,). Returns as `evaluate_rows`; every y must be a class.
@@ -78,9 +89,15 @@ def add_gradient(
 
 
 def add_gradients(
-    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], loss: Loss, w: Floats,
-    b: NDArray[np.float64], grad: NDArray[np.float64], grad_b: NDArray[np.float64],
-) -> list[tuple[float, float, int]]:  # fmt: skip
+    rows: Rows,
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    loss: Loss,
+    w: Floats,
+    b: NDArray[np.float64],
+    grad: NDArray[np.float64],
+    grad_b: NDArray[np.float64],
+) -> list[tuple[float, float, int]]:
     """Do what `add_gradient` does for m models of k outputs each, with its bits, at one traversal of the rows.
 
     The weights of all models stand side by side: w and grad are (n_features, m k), b and grad_b (m, k). k is from 2 to

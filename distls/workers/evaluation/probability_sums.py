@@ -39,9 +39,7 @@ def sum_probabilities(
     bins = np.stack([sum_at(place, column, BINS) for column in summed], axis=1)
     # a row of weight zero has no loss, even an infinite one
     losses[weight == 0.0] = 0.0
-    return ProbabilitySums(
-        float(weight.sum()), float((weight * losses).sum()), float((weight * distances).sum()), bins
-    )
+    return ProbabilitySums(float(weight.sum()), float((weight * losses).sum()), float((weight * distances).sum()), bins)
 
 
 def sum_at(places: NDArray[np.integer], values: NDArray[Any], size: int) -> NDArray[np.float64]:

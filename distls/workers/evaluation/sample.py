@@ -47,9 +47,7 @@ def sample_size(dataset: Dataset, n_lanes: int) -> int:
     return min(n_rows, _MOST_ROWS, max(_LEAST_ROWS, n_rows // (_SHARE_OF_PASS * n_lanes)))
 
 
-def mean_loss(
-    data: DatasetRef, sample: SampleRef, loss: str, predictor: LinearPredictor, ledger: Ledger
-) -> float:
+def mean_loss(data: DatasetRef, sample: SampleRef, loss: str, predictor: LinearPredictor, ledger: Ledger) -> float:
     """Return the mean loss of a model over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, ledger)
     # Unit weights: the sample is for comparing lanes, not an estimate of the objective.

@@ -91,9 +91,15 @@ def _label_sums(job: LabelTask, y: CsrRows, scores: NDArray[Any], weight: NDArra
     # With fewer labels than places there is no such precision.
     hits = [float((weight * own[:, at - 1]).sum()) if at <= k else 0.0 for at in PRECISION_AT]
     return LabelSum(
-        float(weight.sum()), float((weight * wrong).sum()), float((weight * known).sum()), loss_sum, counts,
-        np.array(hits), int(np.count_nonzero(~known)), Ledger(),
-    )  # fmt: skip
+        float(weight.sum()),
+        float((weight * wrong).sum()),
+        float((weight * known).sum()),
+        loss_sum,
+        counts,
+        np.array(hits),
+        int(np.count_nonzero(~known)),
+        Ledger(),
+    )
 
 
 def _over_rows(weight: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -155,9 +161,8 @@ class ResidualTask(Task):
             left.squared_deviations + right.squared_deviations + np.square(difference) * (left.weight * share)
         )
         return add_sums(
-            left, right, weight=weight, mean=left.mean + difference * share,
-            squared_deviations=squared_deviations,
-        )  # fmt: skip
+            left, right, weight=weight, mean=left.mean + difference * share, squared_deviations=squared_deviations
+        )
 
 
 def _residual_sums(

@@ -12,12 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
-from distls.workers.features.feature_kernels import (
-    cut_patches,
-    normalise_patches,
-    pool_absolute,
-    pool_two_sided,
-)
+from distls.workers.features.feature_kernels import cut_patches, normalise_patches, pool_absolute, pool_two_sided
 from distls.workers.runtime.buffers import take
 
 # bytes of patches that are multiplied at a time: they stay in a core's cache
@@ -73,9 +68,7 @@ class Convolution:
         """Return the convolution with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1``."""
         chosen = slice(number * n_filters, (number + 1) * n_filters)
         means, scales = (None if own is None else own[:, chosen] for own in (self.means, self.scales))
-        return replace(
-            self, filters=self.filters[chosen], offsets=self.offsets[chosen], means=means, scales=scales
-        )
+        return replace(self, filters=self.filters[chosen], offsets=self.offsets[chosen], means=means, scales=scales)
 
     def work_bytes(self, itemsize: int) -> int:
         """Return the bytes that `convolve` needs in addition to rows and features."""
@@ -100,9 +93,7 @@ def patches_of(
     return out
 
 
-def convolve(
-    convolution: Convolution, values: NDArray[Any], out: NDArray[Any], buffers: BufferPool
-) -> NDArray[Any]:
+def convolve(convolution: Convolution, values: NDArray[Any], out: NDArray[Any], buffers: BufferPool) -> NDArray[Any]:
     """Fill `out` (n, width) with the features of images (n, n_inputs) of the same type, and return it.
 
     Features go region by region, then side by side (of two-sided ones), then filter by filter.
@@ -133,9 +124,13 @@ def convolve(
             shifts = np.zeros_like(offsets)
         threshold = dtype.type(convolution.threshold)
         pooled(
-            responses.reshape(len(images), n_patches, n_filters), shifts, threshold, cells,
-            weights.astype(dtype), out[first : first + step].reshape(len(images), *form),
-        )  # fmt: skip
+            responses.reshape(len(images), n_patches, n_filters),
+            shifts,
+            threshold,
+            cells,
+            weights.astype(dtype),
+            out[first : first + step].reshape(len(images), *form),
+        )
         if means is not None and scales is not None:
             # Centred and scaled after pooling, with the statistics of the first images.
             out[first : first + step] -= means
@@ -143,9 +138,7 @@ def convolve(
     return out
 
 
-def _triangle(
-    patches: NDArray[Any], whitening: NDArray[Any], responses: NDArray[Any], offsets: NDArray[Any]
-) -> None:
+def _triangle(patches: NDArray[Any], whitening: NDArray[Any], responses: NDArray[Any], offsets: NDArray[Any]) -> None:
     """Overwrite responses by how much nearer than the filters' mean distance each filter is, 0 if it is farther."""
     whitened = patches @ whitening[1:]
     whitened -= whitening[0]

@@ -191,9 +191,7 @@ def _same(one: Projection, other: Projection | None) -> bool:
 class _FeatureMaker:
     """Computes the features of batches of one block of rows, each in the memory of the one before."""
 
-    def __init__(
-        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, padding: int = 0
-    ) -> None:
+    def __init__(self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, padding: int = 0) -> None:
         self._design, self._x, self._dtype, self._buffers, self._padding = design, x, dtype, buffers, padding
         self._n_features = x.values.shape[1] if isinstance(x, DenseRows) else design.n_features
         self._convolution = design._own_convolution()
@@ -239,9 +237,7 @@ class _FeatureMaker:
     def _expanded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the features of filters, followed by random polynomials of them."""
         design, n, width = self._design, len(values), values.shape[1]
-        own = Design(
-            "polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree
-        )
+        own = Design("polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree)
         out = self._take("expanded", n, design.size)
         # In memory of its own, as the polynomials use the other buffers.
         out[:, :width] = values
@@ -336,9 +332,7 @@ def _draw(
     return factors
 
 
-def _normal(
-    generator: np.random.Generator, n: int, m: int, scale: float, dtype: np.dtype[Any]
-) -> NDArray[Any]:
+def _normal(generator: np.random.Generator, n: int, m: int, scale: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return N(0, scale^2) numbers, shape (n, m), drawn in float64 row by row."""
     out = np.empty((n, m), dtype)
     # In pieces of the same stream: the numbers do not depend on the pieces.

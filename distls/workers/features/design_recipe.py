@@ -147,9 +147,7 @@ def _read_projection(arrays: dict[str, NDArray[Any]]) -> Projection | None:
     return Projection(mean, components)
 
 
-def _read_convolution(
-    given: _ConvolutionRecipe | None, arrays: dict[str, NDArray[Any]]
-) -> Convolution | None:
+def _read_convolution(given: _ConvolutionRecipe | None, arrays: dict[str, NDArray[Any]]) -> Convolution | None:
     found = {field: arrays.get(name) for field, name in _CONVOLUTION_ARRAYS.items()}
     filters, offsets = found["filters"], found["offsets"]
     if given is None or filters is None or offsets is None:
@@ -157,9 +155,7 @@ def _read_convolution(
         return None
     sizes = msgspec.structs.asdict(given)
     means, scales, whitening = found["means"], found["scales"], found["whitening"]
-    own = Convolution(
-        **sizes, filters=filters, offsets=offsets, means=means, scales=scales, whitening=whitening
-    )
+    own = Convolution(**sizes, filters=filters, offsets=offsets, means=means, scales=scales, whitening=whitening)
     n = own.patches[1]
     _check((whitening is not None) == (own.rectify == "triangle"), "masks")
     _check(whitening is None or (whitening.dtype.name, whitening.shape) == ("float64", (n + 1, n)), "masks")
@@ -167,10 +163,7 @@ def _read_convolution(
     fits = filters.dtype == offsets.dtype == np.float64 and offsets.shape == filters.shape[:1]
     _check(fits and filters.shape[1:] == own.patches[1:], "masks")
     for array in (own.means, own.scales):
-        _check(
-            array is None or (array.dtype.name, array.shape) == ("float64", (own.per_filter, len(filters))),
-            "masks",
-        )
+        _check(array is None or (array.dtype.name, array.shape) == ("float64", (own.per_filter, len(filters))), "masks")
     _check((own.means is None) == (own.scales is None), "masks")
     _check(min(own.shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
     return own

@@ -23,9 +23,7 @@ def _coefficients(function, degree, low, high):
 
 
 # sqrt(2) sin(2 pi s) / s in s^2, for |s| <= 1/4: relative error 7e-9 before rounding.
-_SINE = _coefficients(
-    lambda q: math.sqrt(2.0) * np.sin(2.0 * math.pi * np.sqrt(q)) / np.sqrt(q), 4, 0.0, 1.0 / 16.0
-)
+_SINE = _coefficients(lambda q: math.sqrt(2.0) * np.sin(2.0 * math.pi * np.sqrt(q)) / np.sqrt(q), 4, 0.0, 1.0 / 16.0)
 # 2^f on [-1/2, 1/2]: relative error 3e-9 before rounding.
 _EXP2 = _coefficients(np.exp2, 6, -0.5, 0.5)
 # Adding and subtracting it rounds to a whole number, for absolute values below 2^22.

@@ -181,9 +181,7 @@ def kmeans(patches: _Floats, n_filters: int, seed: int, *, directions: bool = Tr
     centres = patches[start]
     for _ in range(_ROUNDS):
         nearest, distance = _assigned(patches, centres)
-        members = sp.csr_matrix(
-            (np.ones(len(patches)), (nearest, np.arange(len(patches)))), (n_filters, len(patches))
-        )
+        members = sp.csr_matrix((np.ones(len(patches)), (nearest, np.arange(len(patches)))), (n_filters, len(patches)))
         # No patch: the sum is zero, and the centre is replaced below.
         counts = np.bincount(nearest, minlength=n_filters)
         centres = np.asarray(members @ patches) / np.maximum(counts, 1)[:, None]

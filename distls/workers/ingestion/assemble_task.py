@@ -351,9 +351,7 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: Ints, pool: BufferPo
         else:
             counts += np.bincount(x.indices, minlength=len(counts))
     else:
-        record_kernels.count_columns(
-            words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts
-        )
+        record_kernels.count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
     return len(row_at)
 
 

@@ -162,9 +162,7 @@ class RowStep:
         kept = np.flatnonzero(~np.logical_or.reduce(list(left_out.values())))
         return self._taken(batch, kept, labels), kept
 
-    def _judged(
-        self, labels: RowLabels, batch: RecordBatch, numbers: Ints, faults: dict[int, str]
-    ) -> RowLabels:
+    def _judged(self, labels: RowLabels, batch: RecordBatch, numbers: Ints, faults: dict[int, str]) -> RowLabels:
         """Return the labels that the rows of a batch end up with; `faults` takes why a row is refused."""
         if self.rules.labels:
             labels, absent = self.joined(batch, numbers)

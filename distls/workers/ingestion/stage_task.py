@@ -77,9 +77,7 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
             progress.skipped_since.clear()
             before, refused = before + len(numbers), progress.skipped
             if step is not None:
-                labels = RowLabels(
-                    *labels_in(batch.words, batch.row_at[:-1], layout.n_extra), batch.label_words
-                )
+                labels = RowLabels(*labels_in(batch.words, batch.row_at[:-1], layout.n_extra), batch.label_words)
                 batch, kept = step.apply(batch, labels, numbers.astype(np.int64))
                 numbers = numbers[kept]
                 # Rows that the rules refuse are counted with those that the reader did.
@@ -119,13 +117,7 @@ def _numbers_in_item(batch: RecordBatch, before: int, progress: Progress) -> UIn
 
 
 def _write_batch(
-    spec: StageSpec,
-    item: int,
-    part: int,
-    batch: RecordBatch,
-    progress: Progress,
-    pool: BufferPool,
-    numbers: UInts,
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress, pool: BufferPool, numbers: UInts
 ) -> dict[str, Any]:
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
     labels, offsets = labels_in(batch.words, batch.row_at[:-1], n_extra)
@@ -188,9 +180,7 @@ def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> UInts:
     return (np.arange(n_rows, dtype=np.int64) * spec.n_buckets // n_rows).astype(np.uint32)
 
 
-def _extra_words(
-    spec: StageSpec, item: int, part: int, batch: RecordBatch, labels: Doubles, offsets: Ints
-) -> UInts:
+def _extra_words(spec: StageSpec, item: int, part: int, batch: RecordBatch, labels: Doubles, offsets: Ints) -> UInts:
     """Return the extra words of each record, shape (n_extra, n_rows)."""
     n_rows = len(batch.row_line)
     extra = np.empty((spec.layout.n_extra, n_rows), dtype=np.uint32)

@@ -186,9 +186,7 @@ def _on_projected_rows(job: BlockTask, added: Block | None) -> tuple[BlockTask, 
     projection, rest = shared_projection(designs)
     if projection is None or projection.projection is None:
         return job, added, None
-    form = Form(
-        f"{projection.projection.digest} {job.dtype}", partial(_projected, projection, np.dtype(job.dtype))
-    )
+    form = Form(f"{projection.projection.digest} {job.dtype}", partial(_projected, projection, np.dtype(job.dtype)))
     return replace(job, design=rest[0]), added and added._replace(design=rest[1]), form
 
 
@@ -315,9 +313,7 @@ def add_rows(
         moments.n_rows += len(values)
 
 
-def gram_sum(
-    job: BlockTask, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
-) -> GramSum:
+def gram_sum(job: BlockTask, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None) -> GramSum:
     """Return the accumulator of products of `width` features with each other and with `_right_hand_sides`."""
     n_extra = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
     return GramSum(moments.gram, width, n_extra, np.dtype(job.dtype), space)
@@ -335,10 +331,7 @@ def finish_rows(job: BlockTask, moments: Moments, grams: GramSum) -> None:
 
 
 def _right_hand_sides(
-    job: BlockTask,
-    gradients: NDArray[np.float64],
-    columns: NDArray[np.float64] | None,
-    weight: NDArray[np.float64],
+    job: BlockTask, gradients: NDArray[np.float64], columns: NDArray[np.float64] | None, weight: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return all columns that features are multiplied with, side by side: the gradients first."""
     if not job.with_gram:

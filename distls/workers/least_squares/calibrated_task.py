@@ -53,9 +53,7 @@ class FittedRound(NamedTuple):
 class CalibratedTask(Task):
     """Base of the tasks of a round."""
 
-    block: (
-        BlockTask  # the features, and the stored predictions; its `version` counts the rounds added to them
-    )
+    block: BlockTask  # the features, and the stored predictions; its `version` counts the rounds added to them
     basis: Basis  # G
     onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 

@@ -63,9 +63,7 @@ class SparsePoints(NamedTuple):
         columns = np.flatnonzero(points.weights.any(axis=1))
         if len(columns) > _MOST_NONZERO * len(points.weights):
             return None
-        return cls(
-            columns, points.weights[columns], len(points.weights), points.intercept, points.losses_only
-        )
+        return cls(columns, points.weights[columns], len(points.weights), points.intercept, points.losses_only)
 
     def stacked(self) -> StackedWeights:
         """Return all rows."""
@@ -166,9 +164,7 @@ class PointTask(OfPoints):
             for batch, features in blocks(Design(), x, np.dtype(self.dtype)):
                 self._add_batch(fold, features, slice_rows(y, batch), s[batch], total)
 
-    def _add_batch(
-        self, fold: int, features: Rows, y: Any, weight: NDArray[np.float64], moments: Moments
-    ) -> None:
+    def _add_batch(self, fold: int, features: Rows, y: Any, weight: NDArray[np.float64], moments: Moments) -> None:
         """Add the sums of a batch: one product with all weights, gradients by point, one product with all gradients."""
         assert isinstance(moments, PointMoments)
         scores = np.tile(self._points.intercept, (n_rows_of(features), 1))

@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.linear_algebra.gram_kernels import (
-    add_cross_csr,
-    add_gram_csr,
-    add_upper,
-    count_pairs,
-    fill_dense,
-)
+from distls.workers.linear_algebra.gram_kernels import add_cross_csr, add_gram_csr, add_upper, count_pairs, fill_dense
 from distls.workers.linear_algebra.packed_triangle import order_of, packed_size
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import take
@@ -57,9 +51,13 @@ class GramSum:
     """
 
     def __init__(
-        self, gram: NDArray[np.float64], width: int | None = None, n_extra: int = 0,
-        dtype: np.dtype[Any] | None = None, space: tuple[BufferPool, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        gram: NDArray[np.float64],
+        width: int | None = None,
+        n_extra: int = 0,
+        dtype: np.dtype[Any] | None = None,
+        space: tuple[BufferPool, str] | None = None,
+    ) -> None:
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
         self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
@@ -142,9 +140,7 @@ def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
     return dtype.itemsize * (m * m + 2 * _DENSE_ROWS * m)
 
 
-def add_cross(
-    block: Rows, residual: NDArray[Any], cross: NDArray[np.float64], n_first: int | None = None
-) -> None:
+def add_cross(block: Rows, residual: NDArray[Any], cross: NDArray[np.float64], n_first: int | None = None) -> None:
     """Add ``sum_i x_i r_i^T`` to `cross` (m, k); residuals (n_rows, k) carry the row weights already.
 
     The first `n_first` columns get the same bits as without the others: BLAS may round a column by how many are

@@ -69,9 +69,7 @@ class _Walk:
     def non_zero(self, p: Any, group: _Group) -> tuple[Any, Any]:
         """Return the column of non-zero `p`, and its value (in the type of w) in every lane."""
         value = self.builder.load(self.builder.gep(self.data, [p]))
-        return self._column(p), group.splat(
-            VectorBuilder.like(self.builder, value).converted(value, self.element)
-        )
+        return self._column(p), group.splat(VectorBuilder.like(self.builder, value).converted(value, self.element))
 
     def prefetch(self, p: Any, group: _Group) -> None:
         """Fetch the weights of the non-zero `_AHEAD` places on, or of the row's last, where there are many."""

@@ -85,9 +85,7 @@ class Shifted:
         # Only reflectors are kept, not Q: half the memory, and products with it are as fast.
         self._reflectors.append((v, t))
         return np.asarray(
-            blas.dsyr2k(
-                -1.0, np.asfortranarray(v), np.asfortranarray(w), beta=1.0, c=rest, overwrite_c=1, lower=1
-            )
+            blas.dsyr2k(-1.0, np.asfortranarray(v), np.asfortranarray(w), beta=1.0, c=rest, overwrite_c=1, lower=1)
         )
 
     def _keep(self, first: int, block: Array) -> None:

@@ -83,9 +83,7 @@ class BinaryLog(SingleOutput):
         size = np.abs(gradients)
         # 1/4 is the limit at m = 0; a slope that rounds to one has the largest margin that does not
         wrong = np.clip(size, 0.5 + 1e-6, 1.0 - 2.0**-53)
-        return np.asarray(
-            np.where(size > 0.5, (wrong - 0.5) / scipy.special.logit(wrong), size * (1.0 - size))
-        )
+        return np.asarray(np.where(size > 0.5, (wrong - 0.5) / scipy.special.logit(wrong), size * (1.0 - size)))
 
     def lipschitz(self, k: int) -> float:
         """Return 1/4, the largest derivative of the sigmoid."""

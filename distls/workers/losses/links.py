@@ -186,9 +186,7 @@ class Probit(Link):
 
     def potential(self, scores: Array) -> Array:
         """Return the integral of N from minus infinity."""
-        return np.asarray(
-            scores * scipy.special.ndtr(scores) + self.steepest * np.exp(-0.5 * np.square(scores))
-        )
+        return np.asarray(scores * scipy.special.ndtr(scores) + self.steepest * np.exp(-0.5 * np.square(scores)))
 
     def log_mean(self, scores: Array) -> Array:
         """Return log N(z), finite where N(z) underflows."""
@@ -316,11 +314,7 @@ class CoupledLink(Link):
         if ((ahead * change).sum(axis=1) < -1e-9).any():
             raise ValueError(f"link {self.name}: its potential is not convex")
         if "class" in self.targets and not 0.0 <= mean.min() <= mean.max() <= 1.0:
-            raise ValueError(
-                f"link {self.name}: its means are not probabilities, as those of classes must be"
-            )
+            raise ValueError(f"link {self.name}: its means are not probabilities, as those of classes must be")
         # With room for rounding in the differences.
-        if (
-            np.linalg.norm(change, axis=1) > self.steepest * np.linalg.norm(ahead, axis=1) * (1 + 1e-9)
-        ).any():
+        if (np.linalg.norm(change, axis=1) > self.steepest * np.linalg.norm(ahead, axis=1) * (1 + 1e-9)).any():
             raise ValueError(f"link {self.name}: its mean is steeper than steepest = {self.steepest:g}")

@@ -14,12 +14,7 @@ from distls.workers.losses.row_functions import (
     row_loss_of,
     score_change_of,
 )
-from distls.workers.losses.shared_parts import (
-    SquaredSlack,
-    change_of_square,
-    scores_of_class,
-    square_of_slack,
-)
+from distls.workers.losses.shared_parts import SquaredSlack, change_of_square, scores_of_class, square_of_slack
 from distls.workers.simd.class_sums import first_max, sum_of, sum_of_squares
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
 

@@ -12,26 +12,12 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import helper
 from distls.workers.losses.binary_losses import BinaryLog, log_of_score
 from distls.workers.losses.loss import GRADIENT_IN_G, Codes, Floats, LabelSets, Loss
-from distls.workers.losses.row_functions import (
-    output_loss_of,
-    row_curvature_of,
-    row_gradient_of,
-    step_curvature_of,
-)
+from distls.workers.losses.row_functions import output_loss_of, row_curvature_of, row_gradient_of, step_curvature_of
 from distls.workers.losses.shared_parts import MarginLoss, separable_dual_step, softmax_in_place
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 from distls.workers.simd.exp_log import exp_of_negative, log_of_normal
-from distls.workers.simd.vectors import (
-    F64_PER_VECTOR,
-    any_of,
-    fused,
-    is_lane,
-    load,
-    select,
-    splat,
-    sum_of_lanes,
-)
+from distls.workers.simd.vectors import F64_PER_VECTOR, any_of, fused, is_lane, load, select, splat, sum_of_lanes
 
 _FACTORS = 512  # of at most 2 each: their product does not overflow float64
 

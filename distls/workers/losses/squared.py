@@ -26,16 +26,7 @@ from distls.workers.losses.row_functions import (
     score_change_of,
 )
 from distls.workers.simd.class_sums import first_max, sum_of_squares
-from distls.workers.simd.vectors import (
-    F64_PER_VECTOR,
-    fused,
-    is_lane,
-    load,
-    select,
-    splat,
-    store,
-    sum_of_lanes,
-)
+from distls.workers.simd.vectors import F64_PER_VECTOR, fused, is_lane, load, select, splat, store, sum_of_lanes
 
 
 class Squared(Loss):
@@ -86,9 +77,7 @@ class Squared(Loss):
         return np.asarray(values - (duals * y).sum(axis=1))
 
 
-def squared_residuals(
-    scores: NDArray[Any], wanted: NDArray[Any]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def squared_residuals(scores: NDArray[Any], wanted: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return gradients (n, k) and values (n,) of ``1/2 sum_c (z_c - wanted_c)^2``."""
     # float64 before the difference: targets may be large numbers.
     residuals = np.subtract(scores, wanted, dtype=np.float64)
@@ -144,9 +133,12 @@ def _dual_step(z, y, i, q, a, d, work):
         before = before + (0.5 * old - target) * old
         after = after + (0.5 * new - target) * new
     return (
-        sum_of_lanes(value), sum_of_lanes(before), sum_of_lanes(after), int(sum_of_lanes(moved)),
+        sum_of_lanes(value),
+        sum_of_lanes(before),
+        sum_of_lanes(after),
+        int(sum_of_lanes(moved)),
         _predicted_class(z, y),
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent

@@ -99,9 +99,7 @@ def slice_rows(block: Any, rows: slice) -> Any:
     if isinstance(block, CsrRows):
         start, stop = rows.start, rows.stop
         first, last = block.indptr[start], block.indptr[stop]
-        return CsrRows(
-            block.indptr[start : stop + 1] - first, block.indices[first:last], block.data[first:last]
-        )
+        return CsrRows(block.indptr[start : stop + 1] - first, block.indices[first:last], block.data[first:last])
     return DenseRows(block.values[rows]) if isinstance(block, DenseRows) else block[rows]
 
 
@@ -133,10 +131,16 @@ class LossSums:
 
 
 def class_losses(
-    loss: Loss, scores: NDArray[Any], y: NDArray[np.int32], weight: NDArray[np.float64], sums: LossSums, *,
-    predicted: NDArray[np.int32] = NO_CLASSES, runner_ups: NDArray[np.int32] = NO_CLASSES,
+    loss: Loss,
+    scores: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    sums: LossSums,
+    *,
+    predicted: NDArray[np.int32] = NO_CLASSES,
+    runner_ups: NDArray[np.int32] = NO_CLASSES,
     gradients: NDArray[np.float64] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Add losses and errors of rows to `sums`.
 
     Parameters
@@ -158,9 +162,15 @@ def class_losses(
 
 
 def _losses_by_arrays(
-    loss: Loss, scores: NDArray[Any], y: NDArray[np.int32], weight: NDArray[np.float64], sums: LossSums,
-    predicted: NDArray[np.int32], runner_ups: NDArray[np.int32], gradients: NDArray[np.float64],
-) -> None:  # fmt: skip
+    loss: Loss,
+    scores: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    sums: LossSums,
+    predicted: NDArray[np.int32],
+    runner_ups: NDArray[np.int32],
+    gradients: NDArray[np.float64],
+) -> None:
     """Do the same with the NumPy form of a loss that has no row function."""
     known, own = y >= 0, np.maximum(y, 0)
     best = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > loss.threshold

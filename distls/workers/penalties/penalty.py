@@ -73,9 +73,7 @@ class Penalty(_NoFields):
         return None
 
 
-def least_constants(
-    w: Array, rho: float, slope: Callable[[Array], Array], between: Callable[[Array], Array]
-) -> Array:
+def least_constants(w: Array, rho: float, slope: Callable[[Array], Array], between: Callable[[Array], Array]) -> Array:
     """Return the c that minimises ``rho |w - c|_1 + f(c)`` for each row of W (n, m), f convex.
 
     `slope` has the derivatives of f at constants (n, m); `between` (n,) where those of rows are minus the given

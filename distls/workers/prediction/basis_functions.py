@@ -67,9 +67,7 @@ def register_basis_function(name: str, function: BasisFunction) -> None:
         raise ValueError(f"there is a basis function {name} already")
     given = _CHECKED.copy()
     found = function(given)
-    if not (
-        isinstance(found, np.ndarray) and found.dtype == np.float64 and found.ndim == 2 and found.shape[1]
-    ):
+    if not (isinstance(found, np.ndarray) and found.dtype == np.float64 and found.ndim == 2 and found.shape[1]):
         raise ValueError(f"basis function {name}: expected a float64 array with a row for each row")
     if len(found) != len(given) or not np.isfinite(found).all():
         raise ValueError(f"basis function {name}: its values are not finite, or not one row for each row")

@@ -64,9 +64,7 @@ class _Batch(NamedTuple):
         else:
             features, numbers = np.unique(indices.astype(np.int64), return_inverse=True)
             numbers = numbers.astype(np.int32)
-        return cls(
-            features, places, height, _Entries(*_by_tiles(indptr, numbers, values, len(features), height))
-        )
+        return cls(features, places, height, _Entries(*_by_tiles(indptr, numbers, values, len(features), height)))
 
     def find(self, indices: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Return the numbers of features, -1 of those the batch lacks."""
@@ -225,9 +223,7 @@ def _add_scores(entries: Any, block: Any, first: int, height: int, out: Any) -> 
 
 
 @kernel
-def _keep_best(
-    entries: Any, block: Any, first: int, height: int, intercept: Any, codes: Any, best: Any
-) -> bool:
+def _keep_best(entries: Any, block: Any, first: int, height: int, intercept: Any, codes: Any, best: Any) -> bool:
     """Keep the largest scores of each row and of the block's classes, with their codes; False if one is not finite.
 
     `codes` and `best` have shape (n_rows, top), the largest first; of equal ones the lower code is kept.

@@ -107,9 +107,7 @@ def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArra
     return classes(scores)
 
 
-def chosen_labels(
-    loss: str, scores: NDArray[Any], cuts: NDArray[np.float64] | None = None
-) -> NDArray[np.bool_]:
+def chosen_labels(loss: str, scores: NDArray[Any], cuts: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
     """Return which labels are predicted, those with scores above their threshold, shape (n_rows, n_labels)."""
     return np.asarray(scores > (loss_named(loss).threshold if cuts is None else cuts))
 

@@ -78,9 +78,7 @@ class LinearPredictor:
         assert self.columns is None
         # A model has one type of numbers.
         intercept = self.intercept.astype(self.coefficients.dtype)
-        return StoredPredictor(
-            weights=self.coefficients, intercept=intercept, recipe=self.recipe, arrays=self.arrays
-        )
+        return StoredPredictor(weights=self.coefficients, intercept=intercept, recipe=self.recipe, arrays=self.arrays)
 
     def compact(self) -> LinearPredictor:
         """Return a predictor of the same scores, without features of zero coefficients if these are the majority."""
@@ -178,9 +176,7 @@ def _staged_scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
         constants = arrays["intercepts"][own].ravel()
         # An interrupted stage has fewer rounds, and fewer intercepts.
         done = fits[:, : len(constants)] + constants
-        values = replay(
-            Basis.of_recipe(calibration), calibration["onto"], arrays["calibration"][own], done, values
-        )
+        values = replay(Basis.of_recipe(calibration), calibration["onto"], arrays["calibration"][own], done, values)
         first += width
     return values
 

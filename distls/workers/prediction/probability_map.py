@@ -150,9 +150,7 @@ def label_cuts(model: LinearModel) -> NDArray[np.float64]:
 def check_label_cuts(kind: Any, arrays: Mapping[str, NDArray[Any]], k: int) -> None:
     """Raise ValueError unless arrays are those of fitted thresholds of k labels."""
     if kind not in LABEL_CALIBRATIONS:
-        raise ValueError(
-            f"a calibration {kind!r} of labels, which is none of {', '.join(LABEL_CALIBRATIONS)}"
-        )
+        raise ValueError(f"a calibration {kind!r} of labels, which is none of {', '.join(LABEL_CALIBRATIONS)}")
     if arrays.keys() != {"threshold"}:
         raise ValueError(f"a calibration {kind} with other arrays than its own")
     found, size = arrays["threshold"], 1 if kind == "micro-f1" else k

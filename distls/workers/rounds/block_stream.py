@@ -44,12 +44,7 @@ class DatasetRef:
         path = str(dataset.path.absolute())
         standardized = dataset.standardization is not None
         return cls(
-            path,
-            dataset.fingerprint,
-            cache_bytes,
-            columns=columns,
-            fold=dataset.fold,
-            standardized=standardized,
+            path, dataset.fingerprint, cache_bytes, columns=columns, fold=dataset.fold, standardized=standardized
         )
 
     @property
@@ -230,9 +225,7 @@ def columns_of(dataset: Dataset, ref: DatasetRef) -> ColumnShards:
 Blocks = Dataset | ColumnShards
 
 
-def _load(
-    blocks: Blocks, key: Key, index: int, budget: int, pool: BufferPool, form: Form | None
-) -> tuple[Any, bool]:
+def _load(blocks: Blocks, key: Key, index: int, budget: int, pool: BufferPool, form: Form | None) -> tuple[Any, bool]:
     """Return a block and whether it came from the cache."""
     cache = _CACHE
     kept = cache.kept.get(key)
@@ -305,12 +298,7 @@ def stream_columns(
 
 
 def _stream(
-    blocks: Blocks,
-    ref: DatasetRef,
-    keys: Sequence[Key],
-    indices: Sequence[int],
-    ledger: Ledger,
-    form: Form | None,
+    blocks: Blocks, ref: DatasetRef, keys: Sequence[Key], indices: Sequence[int], ledger: Ledger, form: Form | None
 ) -> Iterator[tuple[int, Any]]:
     """Yield (index, block) for each of `indices`, known to the cache as `keys`."""
     budget = ref.cache_bytes
@@ -324,9 +312,7 @@ def _stream(
             started = time.perf_counter()
             # An error of the reader is raised here, where the block is due.
             block, hit = (
-                ahead.result()
-                if ahead is not None
-                else _load(blocks, key, index, budget, pools[place % 2], form)
+                ahead.result() if ahead is not None else _load(blocks, key, index, budget, pools[place % 2], form)
             )
             ledger.wait_seconds += time.perf_counter() - started
             # Stored bytes, whether read or cached: passes are counted in them.

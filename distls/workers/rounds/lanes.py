@@ -32,9 +32,7 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     return list(_dealt(np.asarray(sizes, np.int64).tobytes(), n_lanes))
 
 
-@functools.lru_cache(
-    maxsize=4
-)  # the solvers that a plan compares, and the parts of one, deal the same partitions
+@functools.lru_cache(maxsize=4)  # the solvers that a plan compares, and the parts of one, deal the same partitions
 def _dealt(of: bytes, n_lanes: int) -> tuple[tuple[int, ...], ...]:
     sizes = np.frombuffer(of, np.int64)
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
@@ -64,13 +62,7 @@ def _rounds_of_lane(sizes: NDArray[np.int64], round_bytes: int) -> int:
 
 
 def round_of_pass(
-    lanes: Sequence[tuple[int, ...]],
-    n_parts: int,
-    pass_index: int,
-    parts: range,
-    seed: int,
-    *,
-    shuffle: bool = True,
+    lanes: Sequence[tuple[int, ...]], n_parts: int, pass_index: int, parts: range, seed: int, *, shuffle: bool = True
 ) -> list[Lane]:
     """Return the work of a round: each lane's blocks in `parts` of a pass of `n_parts`, reshuffled every pass.
 

@@ -81,9 +81,7 @@ class Ledger:
 
 def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]) -> dict[str, N]:
     """Return a table with `how` of the values under each key."""
-    return {
-        key: how([table[key] for table in (left, right) if key in table]) for key in sorted({*left, *right})
-    }
+    return {key: how([table[key] for table in (left, right) if key in table]) for key in sorted({*left, *right})}
 
 
 def add_sums(left: S, right: S, *reused: str, **merged: Any) -> S:

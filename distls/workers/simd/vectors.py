@@ -101,9 +101,7 @@ def _operator(function: Any, build: Callable[..., Any], *, compares: bool = Fals
         pairs = zip(called.args, args, strict=True)
         return build(builder, *(_widened(context, builder, *pair, vector) for pair in pairs))
 
-    for kinds in (
-        (VectorType,), (VectorType, VectorType), (VectorType, types.Number), (types.Number, VectorType),
-    ):  # fmt: skip
+    for kinds in ((VectorType,), (VectorType, VectorType), (VectorType, types.Number), (types.Number, VectorType)):
         lower_builtin(function, *kinds)(lower)
 
 
@@ -113,9 +111,12 @@ def _on_each(name: str) -> Callable[[Any, Any], Any]:
 
 
 for _function, _name in (
-    (operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul"), (operator.truediv, "fdiv"),
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
     (operator.neg, "fneg"),
-):  # fmt: skip
+):
     _operator(_function, lambda builder, *pair, name=_name: getattr(builder, name)(*pair))
 for _function, _sign in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.ge, ">=")):
     _operator(_function, lambda builder, *pair, s=_sign: builder.fcmp_ordered(s, *pair), compares=True)

@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.dense_vectors import add_to_scores
 from distls.workers.linear_algebra.prefetch import prefetch_row
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_scores,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_scores, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, row_update, target_gradient
 from distls.workers.simd.adaptive_steps import SMALLEST_FACTOR, TINY, added_square, decayed, step_by

@@ -26,12 +26,7 @@ from distls.workers.simd.adaptive_steps import (
     decay_line,
     move_line,
 )
-from distls.workers.stochastic.adagrad_kernels import (
-    AdagradSettings,
-    intercept_step,
-    move_intercept,
-    squared_norm,
-)
+from distls.workers.stochastic.adagrad_kernels import AdagradSettings, intercept_step, move_intercept, squared_norm
 from distls.workers.stochastic.joint_learning import Joint
 
 # The sums of scores have the order of `row_scores` up to here; with more outputs a model fills the vectors alone.
@@ -144,9 +139,7 @@ def adagrad_lines_block(  # noqa: C901  (one loop, as in `adagrad_block`)
                 gradients[c, m] = g[c]
             if settings.fit_intercept and square != 0.0:
                 square_b[m] += square
-                move_intercept(
-                    intercept_step(settings.eta_b[m], s, square_b[m]), GRADIENT_IN_G, label, g, b[m]
-                )
+                move_intercept(intercept_step(settings.eta_b[m], s, square_b[m]), GRADIENT_IN_G, label, g, b[m])
         # All models move or none: where a model's gradient is zero its step is zero too.
         if moved:
             for p in range(start, stop):

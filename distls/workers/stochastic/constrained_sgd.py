@@ -27,12 +27,7 @@ from distls.workers.stochastic.constrained_sgd_kernels import (
     constrained_block,
     fold,
 )
-from distls.workers.stochastic.step_choice import (
-    ProblemStats,
-    StepChoice,
-    choose_by_schedule,
-    refuse_spectrum,
-)
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule, refuse_spectrum
 from distls.workers.stochastic.step_sizes import schedule_code
 from distls.workers.stochastic.update import Arrays, KernelLearner, Model, ScheduleUpdate
 
@@ -59,9 +54,7 @@ class MeanModel(NamedTuple):
     mass: float = 0.0  # N, the weight of the running mean; 1 for a fixed mean
 
 
-def new_mean_lane(
-    model: MeanModel, settings: ConstrainedSettings, dtype: DTypeLike | None = None
-) -> MeanLane:
+def new_mean_lane(model: MeanModel, settings: ConstrainedSettings, dtype: DTypeLike | None = None) -> MeanLane:
     """Return the lane that starts from a model, which is copied; with V of another type if one is given.
 
     The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an intercept only:

@@ -176,10 +176,15 @@ class TrainTask(StochasticTask):
             mean = mean_loss(self.data, self.sample, self.update.loss, predictor, ledger)
             sample_loss = ledger.n_rows * mean
         return LaneResult(
-            arrays=arrays, tail=tail, tail_steps=tail_steps, loss_sum=self._loss_sum * whole,
-            errors=round(self._errors * whole), sample_loss=sample_loss,
-            times={self.item.lane.index: reached}, ledger=ledger,
-        )  # fmt: skip
+            arrays=arrays,
+            tail=tail,
+            tail_steps=tail_steps,
+            loss_sum=self._loss_sum * whole,
+            errors=round(self._errors * whole),
+            sample_loss=sample_loss,
+            times={self.item.lane.index: reached},
+            ledger=ledger,
+        )
 
     @staticmethod
     def merge(left: LaneResult, right: LaneResult) -> LaneResult:

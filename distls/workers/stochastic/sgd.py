@@ -33,12 +33,7 @@ from distls.workers.stochastic.sgd_kernels import (
     sgd_block,
     window_sum,
 )
-from distls.workers.stochastic.sgd_together import (
-    MOST_MODELS,
-    SgdSideBySide,
-    fits_side_by_side,
-    side_by_side_bytes,
-)
+from distls.workers.stochastic.sgd_together import MOST_MODELS, SgdSideBySide, fits_side_by_side, side_by_side_bytes
 from distls.workers.stochastic.step_choice import (
     ProblemStats,
     StepChoice,
@@ -47,14 +42,7 @@ from distls.workers.stochastic.step_choice import (
     refuse_spectrum,
 )
 from distls.workers.stochastic.step_sizes import schedule_code
-from distls.workers.stochastic.update import (
-    LEAST_JOINT,
-    Arrays,
-    KernelLearner,
-    Learner,
-    ScheduleUpdate,
-    Update,
-)
+from distls.workers.stochastic.update import LEAST_JOINT, Arrays, KernelLearner, Learner, ScheduleUpdate, Update
 
 # t0 of several lanes, in units of mean|x|^2 / alpha (measurements: docs/decisions/0003)
 _SAFE_START = 0.3
@@ -84,9 +72,7 @@ class SgdUpdate(ScheduleUpdate):
         """Return the settings of the kernel."""
         schedule = PEGASOS if self.schedule == "pegasos" else schedule_code(self.schedule)
         steps = self.t0, self.eta0, self.switch, self.batch_size, self.fit_intercept
-        return SgdSettings(
-            self.row_loss, self.alpha, schedule, *steps, tail_from if self.averaging else math.inf
-        )
+        return SgdSettings(self.row_loss, self.alpha, schedule, *steps, tail_from if self.averaging else math.inf)
 
     def scale(self, clock: NDArray[np.float64]) -> float:
         """Return sigma of ``W = sigma U``."""
@@ -256,9 +242,7 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
         raise ParameterError(
             "ball=true: of hinges and the perceptron, as other losses may have their optimum outside; leave it out"
         )
-    update = SgdUpdate(
-        **stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging, ball=ball
-    )
+    update = SgdUpdate(**stats.objective(), t0=t0, batch_size=params["batch_size"], averaging=averaging, ball=ball)
     return StepChoice(update)
 
 
@@ -276,9 +260,7 @@ def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm
         if stats.target == "multilabel":
             raise ParameterError(f"center={center}: not with sets of labels; leave it out")
         return centred_steps(stats, params, n_lanes)
-    update = SgdUpdate(
-        **stats.objective(), batch_size=params["batch_size"], averaging=params["average"] != "none"
-    )
+    update = SgdUpdate(**stats.objective(), batch_size=params["batch_size"], averaging=params["average"] != "none")
     return choose_by_schedule(update, stats, params, n_lanes)
 
 

@@ -35,13 +35,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_scores,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_scores, row_span, row_weight
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.stochastic.step_sizes import step_size

@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.row_vectors import most_paired, row_add_pairs, row_dot_paired
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_axpy,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_axpy, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, set_row_gradient, target_gradient
 from distls.workers.stochastic.joint_learning import Joint

@@ -67,9 +67,7 @@ class StepChoice(NamedTuple):
 class ChooseSteps(Protocol):
     """Chooses a method's steps from all its parameters (resolved), the number of lanes, and `warm`: trained weights."""
 
-    def __call__(
-        self, stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool
-    ) -> StepChoice:
+    def __call__(self, stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
         """Return the steps to take or to try; raise ParameterError if parameters contradict each other or the data."""
         ...
 
@@ -105,9 +103,7 @@ def needs_measurement(eta0: Any = None, tolerance: Any = None) -> bool:
     return eta0 == SPECTRUM or tolerance is not None
 
 
-def choose_by_schedule(
-    update: ScheduleUpdate, stats: ProblemStats, params: dict[str, Any], n_lanes: int
-) -> StepChoice:
+def choose_by_schedule(update: ScheduleUpdate, stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
     """Return an update with steps that follow a schedule, of the given size or of sizes to be tried.
 
     Raises ParameterError if steps of that size would erase the weights.
@@ -127,9 +123,7 @@ def choose_by_schedule(
         given = None
     # 1 - alpha eta0 <= 0 would erase or invert the weights in one step.
     if given and stats.alpha * given >= 1.0:
-        raise ParameterError(
-            f"eta0={given}: times alpha={stats.alpha} it is 1 or more, which would erase the weights"
-        )
+        raise ParameterError(f"eta0={given}: times alpha={stats.alpha} it is 1 or more, which would erase the weights")
     square = stats.mean_square_norm or 1.0
     # a constant step has to be small enough for the last rows, where the other schedules have decayed
     bold = boldness(stats.n_rows) if schedule == "constant" else 1.0
@@ -149,8 +143,7 @@ def choose_by_schedule(
     update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
     alone = replace(update, switch=trial_switch).for_one_lane()
     candidates = [
-        Candidate({"eta0": eta0}, replace(alone, eta0=bold * eta0), replace(update, eta0=eta0))
-        for eta0 in sizes
+        Candidate({"eta0": eta0}, replace(alone, eta0=bold * eta0), replace(update, eta0=eta0)) for eta0 in sizes
     ]
     # The second smallest: warm-ups and streams, which try nothing, take it.
     default = candidates[min(1, len(sizes) - 1)].update

@@ -27,14 +27,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
 from distls.workers.ingestion.parsing.array_types import Array, Doubles, Int32s, Ints, Singles
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.synthetic.topic_documents import (
-    BLOCK_ROWS,
-    Documents,
-    Kind,
-    Labels,
-    document_lengths,
-    unit_log_tf,
-)
+from distls.workers.synthetic.topic_documents import BLOCK_ROWS, Documents, Kind, Labels, document_lengths, unit_log_tf
 
 
 class GaussianModel(NamedTuple):

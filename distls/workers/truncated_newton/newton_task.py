@@ -112,11 +112,7 @@ class NewtonTask(Task):
         slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
             ahead = z[:, k:]
-            product = (
-                form.secant_curvature(slopes) * ahead
-                if self.secant
-                else form.curvature_product(slopes, ahead)
-            )
+            product = form.secant_curvature(slopes) * ahead if self.secant else form.curvature_product(slopes, ahead)
             self._add_cross(x, s[:, None] * product)
             return
         if self.kind == "dual":

@@ -337,9 +337,7 @@ def test_lines_of_events(place):
 @pytest.mark.parametrize("quiet", [False, True])
 def test_results_on_stdout_and_progress_on_stderr(place, tmp_path, quiet):
     options = ("--quiet",) if quiet else ()
-    code, out, err = distls(
-        "fit", "mcid", place / "train", tmp_path / "run", "--passes", 2, *SERIAL, *options
-    )
+    code, out, err = distls("fit", "mcid", place / "train", tmp_path / "run", "--passes", 2, *SERIAL, *options)
     assert code == 0
     assert out.startswith("MAX_PASSES: 2 passes, ")
     assert out.endswith(f"model in {tmp_path}/run\n")
@@ -393,9 +391,7 @@ def test_select_publishes_the_best_child(place, tmp_path):
 def test_what_diverges_is_told_of_parameters_that_it_has(tmp_path):
     x, y = labelled_rows(200, 20, 2)
     write_dataset(tmp_path / "d", x * 1e15, y)
-    _, _, err = distls(
-        "fit", "c-adaline", tmp_path / "d", tmp_path / "run", "-p", "eta0=1e9", "--quiet", *SERIAL
-    )
+    _, _, err = distls("fit", "c-adaline", tmp_path / "d", tmp_path / "run", "-p", "eta0=1e9", "--quiet", *SERIAL)
     assert err.endswith("; try a larger alpha, a smaller eta0, or scale the data\n")
 
 

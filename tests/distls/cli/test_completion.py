@@ -18,11 +18,7 @@ from distls.training.fitting import fit
 def completed(*words, incomplete=""):
     """What bash would be given for these words."""
     line = ["distls", *words, incomplete]
-    asked = {
-        "_DISTLS_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(line),
-        "COMP_CWORD": str(len(line) - 1),
-    }
+    asked = {"_DISTLS_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(line), "COMP_CWORD": str(len(line) - 1)}
     command = [sys.executable, "-c", "from distls.cli import cli; cli(prog_name='distls')"]
     done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
     return [entry.split(",", 1)[1] for entry in done.stdout.splitlines()]

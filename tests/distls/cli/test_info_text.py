@@ -45,9 +45,7 @@ def test_what_is_left_out_is_counted():
 
 
 def test_what_has_a_name_alone_is_called_by_it():
-    assert info_lines({"transforms": [{"name": "log1p"}, {"name": "idf"}]}) == [
-        "transforms           log1p, idf"
-    ]
+    assert info_lines({"transforms": [{"name": "log1p"}, {"name": "idf"}]}) == ["transforms           log1p, idf"]
 
 
 def test_checksums_are_not_shown_as_sizes():
@@ -76,13 +74,9 @@ def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path):
 
 def test_numbers_have_the_features_of_the_largest_size_by_their_column(tmp_path):
     x = np.random.default_rng(0).normal(size=(60, 3))
-    table = pandas.DataFrame(
-        {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "cost": x @ [1, -3, 0], "gain": x @ [0, 0, 5]}
-    )
+    table = pandas.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "cost": x @ [1, -3, 0], "gain": x @ [0, 0, 5]})
     for columns, names in (("cost,gain", ["cost", "gain"]), ("cost", ["the number"])):
-        distls.ingest(
-            table.drop(columns="gain" if columns == "cost" else []), tmp_path / columns, label_column=columns
-        )
+        distls.ingest(table.drop(columns="gain" if columns == "cost" else []), tmp_path / columns, label_column=columns)
         distls.fit("gls", tmp_path / columns, tmp_path / f"run-{columns}", params={"alpha": 1e-6})
         found = describe(tmp_path / f"run-{columns}")["top_features"]
         assert list(found) == names

@@ -61,9 +61,7 @@ def test_what_is_saved_after_the_first_is_not_lost_to_the_second(ran, first, sec
 def test_the_compiler_is_not_interrupted(ran):
     def body():
         compiler = {"__name__": "numba.core.compiler", "time": time, "signal": signal}
-        source = (
-            "def compile_it(path):\n    signal.raise_signal(signal.SIGINT)\n    path.append('compiled')\n"
-        )
+        source = "def compile_it(path):\n    signal.raise_signal(signal.SIGINT)\n    path.append('compiled')\n"
         exec(source, compiler)
         compiled = []
         compiler["compile_it"](compiled)

@@ -136,16 +136,12 @@ def test_every_option_in_a_message_has_a_keyword(in_python):
 
 
 def test_keywords_are_those_of_functions_and_values_those_of_options(in_python):
-    options = {
-        flag: each for command in cli.commands.values() for each in command.params for flag in each.opts
-    }
+    options = {flag: each for command in cli.commands.values() for each in command.params for flag in each.opts}
     functions = (
         distls.ingest, distls.append, distls.fit, distls.resume, distls.evaluate, distls.predict, distls.plan,
         distls.generate, distls.import_model, distls.add_columns, export,
     )  # fmt: skip
-    theirs = {name for function in functions for name in inspect.signature(function).parameters} | {
-        *option_infos()
-    }
+    theirs = {name for function in functions for name in inspect.signature(function).parameters} | {*option_infos()}
     values = dict(FREE)
     for name, keyword in facts._KEYWORDS.items():
         option = options.get(f"--{name}")
@@ -154,9 +150,7 @@ def test_keywords_are_those_of_functions_and_values_those_of_options(in_python):
         values[keyword] = {*getattr(option and option.type, "choices", ())} or FREE.get(keyword, set())
     for text in of_python():
         read = facts.said(f"x: {text}")
-        assert all(value in values[keyword] for keyword, value in re.findall(r'(\w+)="([a-z]\w*)"', read)), (
-            text
-        )
+        assert all(value in values[keyword] for keyword, value in re.findall(r'(\w+)="([a-z]\w*)"', read)), text
         for name, word in re.findall(r"--([a-z-]+) ([a-z]\w*|[.,])(?!\S)", text.partition("`")[0]):
             keyword = facts._KEYWORDS.get(name, "")
             assert (word in values.get(keyword, ())) == (f'{keyword}="{word}"' in read), text

@@ -56,9 +56,7 @@ def test_a_round_is_one_line(changes, line):
     assert describe_round(event(**changes).record) == line
 
 
-@pytest.mark.parametrize(
-    ("limit", "text"), [(5.0, ", passes 5 at most"), (None, ""), (0.5, ", passes 0.5 at most")]
-)
+@pytest.mark.parametrize(("limit", "text"), [(5.0, ", passes 5 at most"), (None, ""), (0.5, ", passes 0.5 at most")])
 def test_lines_of_a_fit(limit, text):
     stream = io.StringIO()
     progress = LineProgress(stream)
@@ -118,8 +116,7 @@ def test_a_bar_shows_the_facts_and_gives_the_cursor_back(screen):
     last = text[: text.rindex(SHOW)].split("mcid train")[-1]
     assert "1.5 passes" in last
     assert (
-        "loss 0.50000 error 12.50 %, objective 0.250000, duality_gap 1.25e-01, eval error 50.00 %, read 6.0 MiB"
-        in last
+        "loss 0.50000 error 12.50 %, objective 0.250000, duality_gap 1.25e-01, eval error 50.00 %, read 6.0 MiB" in last
     )
 
 

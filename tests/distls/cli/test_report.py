@@ -80,10 +80,7 @@ def test_of_many_classes_the_worst_are_shown():
     pairs = np.array([[i, i if i % 2 else 0, 1 + i] for i in range(23)], dtype=np.int64)
     made = Evaluation(276, 0.5, None, 0, list(range(23)), list(range(23)), pairs)
     lines = evaluation_lines(made)
-    assert lines[:2] == [
-        "276 rows, error 50.00 %",
-        "the 10 of 23 classes with the lowest F1; --all shows them all",
-    ]
+    assert lines[:2] == ["276 rows, error 50.00 %", "the 10 of 23 classes with the lowest F1; --all shows them all"]
     # of equal F1 those with the most rows first
     assert [line.split()[0] for line in lines[3:]] == [
         "22", "20", "18", "16", "14", "12", "10", "8", "6", "4",
@@ -148,9 +145,7 @@ def test_the_story_of_a_run(data, tmp_path):
 def test_the_story_of_a_selection(data, tmp_path):
     fit("mcid", data, tmp_path / "run", params={"alpha": [1e-2, 1e-3]}, passes=1, select=data)
     lines = run_lines(tmp_path / "run")
-    assert [line.split(": ")[0] for line in lines[1:3]] == [
-        f"  loss=softmax, alpha={a}" for a in (0.01, 0.001)
-    ]
+    assert [line.split(": ")[0] for line in lines[1:3]] == [f"  loss=softmax, alpha={a}" for a in (0.01, 0.001)]
     assert all(line.endswith(" % (MAX_PASSES)") for line in lines[1:3])
     run = Run.open(tmp_path / "run")
     status = run.status
@@ -171,11 +166,7 @@ def test_the_story_of_a_run_that_has_only_begun(data, tmp_path):
         f"`distls resume {begun.path}` continues"
     )
     described = describe(begun.path)
-    assert (described["status"], described["objective"], described["weights_sha256"]) == (
-        "RUNNING",
-        None,
-        None,
-    )
+    assert (described["status"], described["objective"], described["weights_sha256"]) == ("RUNNING", None, None)
     assert described["certificate"] == {"kind": "none", "value": None}
 
 
@@ -228,20 +219,13 @@ def test_a_bound_that_says_nothing_is_called_so(data, tmp_path):
         f"{data.path.resolve()} RUN2 -p init={tmp_path / 'run'} -p loss=softmax -p alpha=0.01` gives a real one"
     )
     run.write_status({**run.status, "certificate": {**bound, "value": 0.2}})
-    assert run_lines(tmp_path / "run")[-1].startswith(
-        "objective 1.000000, proven to be at most 20 % (2.00e-01)"
-    )
+    assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, proven to be at most 20 % (2.00e-01)")
 
 
 @pytest.mark.fast_cases("mcid")
 @pytest.mark.parametrize(
     ("method", "loss"),
-    [
-        ("mcid", "crammer_singer"),
-        ("ovr-pegasos", "ovr_hinge"),
-        ("sgd", "crammer_singer"),
-        ("sgdqn", "ovr_hinge"),
-    ],
+    [("mcid", "crammer_singer"), ("ovr-pegasos", "ovr_hinge"), ("sgd", "crammer_singer"), ("sgdqn", "ovr_hinge")],
 )
 def test_what_gives_a_real_bound_solves_the_same_problem(data, tmp_path, method, loss):
     params = {"alpha": 1e-2, "loss": loss, "class_weight": "balanced"}

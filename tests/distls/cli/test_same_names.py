@@ -49,9 +49,7 @@ def test_options_of_a_command_are_arguments_of_its_function(command):
         if option.param_type_name == "option" and (command, option.name) not in PRINTED
     } - {""}
     own = set(inspect.signature(distls.ingest).parameters) if command == "train" else set()
-    of_sources = (
-        {*own, *option_infos(), "labelled", "format", "on_error", "unknown_features"} if open_ended else set()
-    )
+    of_sources = {*own, *option_infos(), "labelled", "format", "on_error", "unknown_features"} if open_ended else set()
     assert names - set(taken) - of_sources == set()
 
 
@@ -59,7 +57,5 @@ def test_options_of_a_command_are_arguments_of_its_function(command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_arguments_of_a_function_are_options_of_its_command(command):
     options = {ALIKE.get(each.name or "", each.name) for each in cli.commands[command].params}
-    named = {
-        n for n, p in _function(command).parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD
-    }
+    named = {n for n, p in _function(command).parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
     assert named - options - OF_PROGRAMS - PLACES == set()

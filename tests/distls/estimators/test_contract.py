@@ -40,9 +40,7 @@ EQUIVALENCES = {
 }
 NAMES = np.array(["ant", "bee", "cat", "dog"])
 
-_ITERATES = (
-    "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
-)
+_ITERATES = "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
 _TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with tol=None"
 _AT_A_GAP = "working sets end at a gap, at which scores agree to six digits"
 # Why repeated rows differ from weights by more than the checks' 1e-7.
@@ -213,9 +211,7 @@ def test_class_weights_are_of_the_callers_labels(made, rows):
         clone(made).set_params(class_weight={"wasp": 2}).fit(x, NAMES[y])
 
 
-@pytest.mark.parametrize(
-    "made", [*WEIGHED, GeneralizedLeastSquaresRegressor()], ids=lambda made: made._method
-)
+@pytest.mark.parametrize("made", [*WEIGHED, GeneralizedLeastSquaresRegressor()], ids=lambda made: made._method)
 def test_a_dataset_has_its_own_labels(made, tmp_path, rows):
     data = write_dataset(tmp_path / "d", *rows)
     said = raised(ParameterError, clone(made).fit, data, rows[1])

@@ -60,9 +60,7 @@ def test_agrees_with_linear_svc(rows, classes, loss):
     mine = DualLinearSVC(loss, C=_cost(loss, classes), tol=1e-11, fit_intercept=False)
     mine.fit(x.astype(np.float32), y)  # the same numbers, in the precision that most rows have
     given = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
-    theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(
-        x, y
-    )
+    theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(x, y)
     assert mine.coef_.shape == theirs.coef_.shape
     np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-4)
     assert mine.status_ == "CONVERGED"

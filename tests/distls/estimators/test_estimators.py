@@ -258,9 +258,7 @@ class _Elsewhere(SerialExecutor):
 
 def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path):
     rows = labelled_rows(50, 5, 2)
-    with pytest.raises(
-        WorkerError, match=r"worker far: .*/data: no such data set; .* set DISTLS_TEMPORARY to"
-    ):
+    with pytest.raises(WorkerError, match=r"worker far: .*/data: no such data set; .* set DISTLS_TEMPORARY to"):
         MCIDClassifier(executor=_Elsewhere()).fit(*rows)
     with pytest.raises(WorkerError, match=r"no such data set$"):
         MCIDClassifier(executor=_Elsewhere()).fit(write_dataset(tmp_path / "d", *rows).path)
@@ -321,8 +319,7 @@ def test_columns_of_other_scales_are_warned_of(made, recwarn):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("max_iter", "--passes N"), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")],
+    ("name", "hint"), [("max_iter", "--passes N"), ("n_jobs", "Dask client"), ("alhpa", "did you mean 'alpha'")]
 )
 def test_parameters_of_others_are_answered_with_ours(name, hint):
     with pytest.raises(TypeError, match=f"StochasticClassifier has no parameter '{name}'; .*{hint}"):
@@ -357,8 +354,7 @@ def test_rows_of_integers_are_those_of_floats(rows):
     for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
         assert np.array_equal(getattr(fitted, method)(rows(x)), getattr(fitted, method)(wide))
     streamed, reference = (
-        StochasticClassifier(loss="log").partial_fit(given, classes, classes=[0, 1, 2])
-        for given in (rows(x), wide)
+        StochasticClassifier(loss="log").partial_fit(given, classes, classes=[0, 1, 2]) for given in (rows(x), wide)
     )
     assert np.array_equal(streamed.coef_, reference.coef_)
 

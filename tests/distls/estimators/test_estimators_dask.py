@@ -28,9 +28,7 @@ def blobs(n_classes=3, n_rows=300, seed=0):
 
 @pytest.mark.fast_cases("labels0-False$")
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(
-    "labels", [np.array([0, 1, 7]), np.array(["ape", "bee", "cat"]), np.array([0.0, 1.0, 2.0])]
-)
+@pytest.mark.parametrize("labels", [np.array([0, 1, 7]), np.array(["ape", "bee", "cat"]), np.array([0.0, 1.0, 2.0])])
 def test_fit_and_predict_on_dask_arrays(labels, sparse):
     x, codes = blobs()
     y = labels[codes]

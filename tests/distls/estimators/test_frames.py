@@ -87,14 +87,10 @@ def test_what_needs_all_rows_at_once_is_refused(fitted):
 
 def test_a_warm_start_on_other_categories_is_refused_without_a_folder():
     warm = distls.StochasticClassifier(loss="log", warm_start=True).fit(FRAME, Y)
-    with pytest.raises(
-        ValueError, match=r"^warm_start: a model of \d+ features and 1 output, .*warm_start=False$"
-    ):
+    with pytest.raises(ValueError, match=r"^warm_start: a model of \d+ features and 1 output, .*warm_start=False$"):
         warm.fit(FRAME.assign(job="baker"), Y)
     # as many categories, but others
-    with pytest.raises(
-        ValueError, match=r'^feature \d+ of X is "job=\w+", but "job=\w+" in warm_start, .*=False$'
-    ):
+    with pytest.raises(ValueError, match=r'^feature \d+ of X is "job=\w+", but "job=\w+" in warm_start, .*=False$'):
         warm.fit(FRAME.assign(job=FRAME["job"].replace("clerk", "miller")), Y)
 
 
@@ -130,9 +126,7 @@ def test_kinds_of_columns_are_those_of_train(tmp_path):
 
 
 def test_kinds_are_for_frames_of_any_columns():
-    plain, coded = (
-        clone(CLASSIFIER).set_params(kind=kind).fit(NUMBERS, Y) for kind in (None, "grade=category")
-    )
+    plain, coded = (clone(CLASSIFIER).set_params(kind=kind).fit(NUMBERS, Y) for kind in (None, "grade=category"))
     assert plain.coef_.shape[1] == 2
     assert [*coded.model_.get_feature_names_out()] == ["age", "grade=1", "grade=2", "grade=3"]
     with pytest.raises(ParameterError, match="kind names columns of a data frame, and X is none"):

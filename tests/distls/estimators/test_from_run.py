@@ -103,15 +103,11 @@ def test_another_fit_has_the_objective_of_the_run(tmp_path, method, target, para
 @pytest.mark.slow
 def test_what_has_no_estimator_is_refused(tmp_path):
     trained(tmp_path, "fista", {}, transform="standardize")
-    with pytest.raises(
-        MismatchError, match="run: its rows go through standardize, which estimators do not do"
-    ):
+    with pytest.raises(MismatchError, match="run: its rows go through standardize, which estimators do not do"):
         distls.load_estimator(tmp_path / "run")
     (tmp_path / "b").mkdir()
     trained(tmp_path / "b", "fobos", {"loss": "ovr_hinge"})
-    with pytest.raises(
-        MismatchError, match=r"no estimator has the objective of fobos \(ovr_hinge\) for class targets"
-    ):
+    with pytest.raises(MismatchError, match=r"no estimator has the objective of fobos \(ovr_hinge\) for class targets"):
         distls.load_estimator(tmp_path / "b" / "run")
 
 

@@ -45,9 +45,7 @@ def test_weights_are_routed_through_a_pipeline(rows):
 def test_a_search_weighs_its_scores(rows):
     x, y, weight = rows
     asked = (
-        distls.StochasticClassifier(passes=2)
-        .set_fit_request(sample_weight=True)
-        .set_score_request(sample_weight=True)
+        distls.StochasticClassifier(passes=2).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
     )
     found = GridSearchCV(asked, {"alpha": [0.0, 0.1]}).fit(x, y, sample_weight=weight)
     plain = GridSearchCV(distls.StochasticClassifier(passes=2), {"alpha": [0.0, 0.1]}).fit(x, y)

@@ -178,9 +178,7 @@ def test_weights_of_rows_are_refused_as_elsewhere():
 @pytest.mark.slow
 def test_columns_that_numbers_cannot_tell_apart_are_left_alone():
     x = np.full((6, 2), 1e160)
-    problem = RowsInMemory(
-        x, np.array([0, 1] * 3, np.int32), np.ones(6), loss_named("softmax"), 2, 1e-3, True
-    )
+    problem = RowsInMemory(x, np.array([0, 1] * 3, np.int32), np.ones(6), loss_named("softmax"), 2, 1e-3, True)
     assert find_optimum(problem, 1e-6) is None or np.isfinite(find_optimum(problem, 1e-6).gap)
 
 
@@ -207,11 +205,7 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
     targets = x[:, 1] + y if make is DualRidge else np.array(["u", "v"])[y]
     mine = make(alpha=1e-2, tol=1e-10, **options).fit(frame, targets, s)
     other = _by_ascent(mine).fit(frame, targets, s)
-    assert (mine.status_, mine.n_features_in_, list(mine.feature_names_in_)) == (
-        "CONVERGED",
-        4,
-        list(frame.columns),
-    )
+    assert (mine.status_, mine.n_features_in_, list(mine.feature_names_in_)) == ("CONVERGED", 4, list(frame.columns))
     assert mine.n_iter_ < 60 < other.n_iter_ or make is DualLogisticRegression
     np.testing.assert_allclose(mine.coef_, other.coef_, atol=1e-3)
     assert mine.model_.source == other.model_.source
@@ -223,15 +217,8 @@ def test_few_rows_of_a_frame_of_any_columns_are_solved_as_numbers(name):
 @pytest.mark.parametrize("intercept", [True, False])
 def test_ridge_is_exact(columns, intercept):
     x, _ = correlated_rows(300, 6, 2)
-    y = (
-        x @ np.arange(6.0 * (columns or 1)).reshape(6, -1)
-        + np.random.default_rng(0).normal(size=(300, 1))
-        + 5.0
-    )
-    y, s = (
-        (y[:, 0] if columns is None else y),
-        np.random.default_rng(1).integers(1, 4, 300).astype(np.float64),
-    )
+    y = x @ np.arange(6.0 * (columns or 1)).reshape(6, -1) + np.random.default_rng(0).normal(size=(300, 1)) + 5.0
+    y, s = ((y[:, 0] if columns is None else y), np.random.default_rng(1).integers(1, 4, 300).astype(np.float64))
     mine = DualRidge(alpha=0.1, fit_intercept=intercept).fit(x, y, s)
     theirs = Ridge(alpha=0.1 * s.sum(), fit_intercept=intercept).fit(x, y, s)
     assert (_is_in_memory(mine), mine.status_) == (True, "CONVERGED")
@@ -267,8 +254,6 @@ def test_the_elastic_net_of_correlated_columns_is_exact(columns, intercept):
     loss = 0.5 * np.average(np.square(y - mine.predict(x)).sum(axis=1), weights=s)
     objective = loss + 10.0 * (0.7 * np.abs(mine.coef_).sum() + 0.15 * np.square(mine.coef_).sum())
     assert 0.0 <= mine.dual_gap_ <= 1e-6 * objective
-    problem = RowsInMemory(
-        np.full((6, 2), 1e200), y[:6], np.ones(6), loss_named("squared"), columns, 0.1, intercept
-    )
+    problem = RowsInMemory(np.full((6, 2), 1e200), y[:6], np.ones(6), loss_named("squared"), columns, 0.1, intercept)
     found = elastic_net_optimum(problem, 0.5, 1e-6)
     assert found is None or np.isfinite(found.gap)

@@ -36,9 +36,7 @@ def test_arrays_and_datasets_give_the_same(rows, tmp_path):
     stored = SparseMulticlassClassifier(alpha=2e-2, lanes=1).fit(dataset)
     assert stored.model_.sha256 == fit("bcd", dataset, params={"alpha": 2e-2, "lanes": 1}).model.sha256
     np.testing.assert_allclose(stored.coef_, made.coef_, atol=5e-3)
-    np.testing.assert_allclose(
-        made.decision_function(x), x @ made.coef_.T + made.intercept_, rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(made.decision_function(x), x @ made.coef_.T + made.intercept_, rtol=1e-9, atol=1e-12)
     assert np.array_equal(made.predict(sp.csr_matrix(x)), made.predict(x.toarray()))
 
 
@@ -72,9 +70,7 @@ def test_what_cannot_be(rows, tmp_path):
     bare = write_dataset(tmp_path / "bare", x, y)
     with pytest.raises(MismatchError, match="has no column shards"):
         SparseMulticlassClassifier().fit(bare)
-    with pytest.raises(
-        ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"
-    ):
+    with pytest.raises(ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"):
         SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)
 
 
@@ -101,9 +97,7 @@ def test_regressors_agree_with_scikit_learns(kind, tmp_path):
 
 # Saga takes its time.
 @pytest.mark.fast_cases("False-ab-False-own")
-@pytest.mark.parametrize(
-    "by_class", [None, {"a": 2.0, "b": 0.7, "c": 1.0}, "balanced"], ids=["one", "own", "balanced"]
-)
+@pytest.mark.parametrize("by_class", [None, {"a": 2.0, "b": 0.7, "c": 1.0}, "balanced"], ids=["one", "own", "balanced"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("classes", ["ab", "abc"])
 @pytest.mark.parametrize("sparse", [False, True])

@@ -88,9 +88,7 @@ def test_probabilities_where_the_loss_has_them(made):
 
 @pytest.mark.fast_cases("sgdqn$")
 @pytest.mark.parametrize(
-    "made",
-    [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")],
-    ids=["sgdqn", "adaline", "hinge"],
+    "made", [SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")], ids=["sgdqn", "adaline", "hinge"]
 )
 def test_no_probabilities_where_it_has_none(made):
     x, y = labelled_rows(200, 20, 3)

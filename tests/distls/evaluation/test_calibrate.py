@@ -290,30 +290,16 @@ def test_rows_that_lack_a_class_are_refused(four, tmp_path):
         )
     assert calibrate(four.model, few).model.calibration["kind"] == "temperature"
     one = write_dataset(tmp_path / "one", x[y == 1], y[y == 1], n_classes=2)
-    with pytest.raises(
-        MismatchError, match=r"no rows of class 0, and calibration platt needs .*; hold out more$"
-    ):
+    with pytest.raises(MismatchError, match=r"no rows of class 0, and calibration platt needs .*; hold out more$"):
         calibrate(sure_model(2), one)
 
 
 def test_other_mistakes_are_refused(two, four, tmp_path):
     for given, message in (
-        (
-            (four.model, four.data, "isotonic"),
-            "isotonic is for two classes, the model has 4; take temperature, ",
-        ),
-        (
-            (four.model, four.data, "magic"),
-            "calibration magic: expected one of temperature, vector, platt, isotonic",
-        ),
-        (
-            (replace(two.model, dataset_fingerprint=two.data.fingerprint), two.data),
-            "was trained on, where it is too",
-        ),
-        (
-            (two.model, four.data),
-            "not among the 2 of the model; read from files, --drop unknown leaves their rows out",
-        ),
+        ((four.model, four.data, "isotonic"), "isotonic is for two classes, the model has 4; take temperature, "),
+        ((four.model, four.data, "magic"), "calibration magic: expected one of temperature, vector, platt, isotonic"),
+        ((replace(two.model, dataset_fingerprint=two.data.fingerprint), two.data), "was trained on, where it is too"),
+        ((two.model, four.data), "not among the 2 of the model; read from files, --drop unknown leaves their rows out"),
         ((tmp_path / "none", two.data), "none: no such run or model"),
     ):
         said = raised(DistlsError, calibrate, *given)
@@ -358,11 +344,7 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(four, train, tmp_path
 @pytest.mark.parametrize("how", ["selection", "folds"])
 def test_of_many_fits_only_what_is_published_is_calibrated(four, train, tmp_path, how):
     given = {
-        "selection": {
-            "method": "mcid",
-            "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]},
-            "select": four.data,
-        },
+        "selection": {"method": "mcid", "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]}, "select": four.data},
         "folds": {"method": "sdca", "params": {"alpha": "path", "alphas": 2, "folds": 2}},
     }[how]
     made = fit(given.pop("method"), train, tmp_path / "run", **given, passes=2, calibrate=four.data)

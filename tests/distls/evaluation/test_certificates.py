@@ -253,10 +253,7 @@ def test_a_fit_starts_from_the_duals_of_a_selected_setting(data, tmp_path):
     assert load_model(won).sha256 == parent.model.sha256
     params = {"alpha": 1e-3, "init": str(won)}
     best = fit("sdca", data, params=params, passes=1).model
-    assert (
-        fit("sdca", data, params={**params, "init": str(tmp_path / "run")}, passes=1).model.sha256
-        == best.sha256
-    )
+    assert fit("sdca", data, params={**params, "init": str(tmp_path / "run")}, passes=1).model.sha256 == best.sha256
     for file in (won / "state").glob("*.npy"):
         file.unlink()
     with pytest.raises(StateLostError):

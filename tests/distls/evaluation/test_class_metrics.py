@@ -72,12 +72,8 @@ def test_predictions_as_scikit_learn(case, weighted):
         assert fields[f"{average}_f1"] == pytest.approx(expected, rel=1e-12)
     for name, score in (("precision", metrics.precision_score), ("recall", metrics.recall_score)):
         assert fields[f"macro_{name}"] == pytest.approx(score(y, best, average="macro", **weight), rel=1e-12)
-        assert [row[name] for row in found.per_class()] == pytest.approx(
-            score(y, best, average=None, **weight)
-        )
-    assert [row["f1"] for row in found.per_class()] == pytest.approx(
-        metrics.f1_score(y, best, average=None, **weight)
-    )
+        assert [row[name] for row in found.per_class()] == pytest.approx(score(y, best, average=None, **weight))
+    assert [row["f1"] for row in found.per_class()] == pytest.approx(metrics.f1_score(y, best, average=None, **weight))
     if not weighted:
         assert [row["n_rows"] for row in found.per_class()] == np.bincount(y).tolist()
     confusion = np.zeros((case.k, case.k))
@@ -105,10 +101,7 @@ def test_rankings_as_scikit_learn(case, loss, weighted):
     found = measured(model, case.data, weighted=weighted)
     fields = found.to_json()
     assert fields["ranked_by"] == ("score" if loss == "crammer_singer" else "probability")
-    for name, score in (
-        ("roc_auc", metrics.roc_auc_score),
-        ("average_precision", metrics.average_precision_score),
-    ):
+    for name, score in (("roc_auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
         if case.k == 2:
             ranking = scores[:, 1] - scores[:, 0]
             expected = [score(case.y, ranking, **options)]
@@ -260,9 +253,7 @@ def test_costs_that_are_refused(tmp_path, text, message):
     data = write_dataset(tmp_path / "d", *labelled_rows(60, D, 3), classes=["a", "b", "c"])
     with pytest.raises((BadInputError, ParameterError)) as caught:
         evaluate(
-            replace(random_model(3), classes=["a", "b", "c"]),
-            data,
-            costs=costs_file(tmp_path / "costs.csv", text),
+            replace(random_model(3), classes=["a", "b", "c"]), data, costs=costs_file(tmp_path / "costs.csv", text)
         )
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -300,10 +291,7 @@ def test_sets_of_labels(sets, weighted):
         assert row["precision"] == pytest.approx(np.average(hits, weights=weight), rel=1e-12)
     assert list(found.precision_at) == [1, 3, 5]
     assert evaluation_lines(found)[3].startswith(f"precision {found.precision_at[1]:.4f} at 1, ")
-    assert (
-        evaluate(model, data, weighted=weighted, executor=opened("three threads")).to_json()
-        == found.to_json()
-    )
+    assert evaluate(model, data, weighted=weighted, executor=opened("three threads")).to_json() == found.to_json()
 
 
 def test_weights_of_numbers(tmp_path):
@@ -314,9 +302,7 @@ def test_weights_of_numbers(tmp_path):
     predicted = x @ model.weights + model.intercept
     found = evaluate(model, data, weighted=True)
     assert isinstance(found, RegressionEvaluation)
-    assert found.mse == pytest.approx(
-        metrics.mean_squared_error(y, predicted, sample_weight=weight), rel=1e-12
-    )
+    assert found.mse == pytest.approx(metrics.mean_squared_error(y, predicted, sample_weight=weight), rel=1e-12)
     assert found.r2 == pytest.approx(metrics.r2_score(y, predicted, sample_weight=weight), rel=1e-12)
     with pytest.raises(ParameterError, match="--costs are of classes; the model has continuous targets"):
         evaluate(model, data, costs="c.csv")
@@ -339,9 +325,7 @@ def test_what_the_command_prints(tmp_path, case):
     table = [line.split() for line in lines[-case.k - 1 :]]
     assert table[0] == ["predicted", *map(str, range(case.k))]
     counts = [[int(cell.replace(".", "0")) for cell in row[1:]] for row in table[1:]]
-    assert (
-        counts == metrics.confusion_matrix(case.y, case.scores(random_model(case.k)).argmax(axis=1)).tolist()
-    )
+    assert counts == metrics.confusion_matrix(case.y, case.scores(random_model(case.k)).argmax(axis=1)).tolist()
     shown = json.loads(printed(*given, "--weighted", "--json"))
     assert shown == measured(random_model(case.k), case.data, weighted=True).to_json()
 

@@ -109,13 +109,11 @@ def test_narrower_sparse_rows_are_zero_beyond(tmp_path):
     x, y = labelled_rows(80, 30, 3)
     model = random_model()
     narrow = evaluate(model, write_dataset(tmp_path / "n", x, y))
-    wide = evaluate(
-        model, write_dataset(tmp_path / "w", sp.csr_matrix((x.data, x.indices, x.indptr), (80, D)), y)
-    )
+    wide = evaluate(model, write_dataset(tmp_path / "w", sp.csr_matrix((x.data, x.indices, x.indptr), (80, D)), y))
     assert narrow.to_json() == wide.to_json()
-    assert raised(
-        MismatchError, evaluate, model, write_dataset(tmp_path / "dense", x.toarray(), y), name="RUN"
-    ) == (f"{tmp_path}/dense has 30 features, RUN 40; ingest it with --like the training data")
+    assert raised(MismatchError, evaluate, model, write_dataset(tmp_path / "dense", x.toarray(), y), name="RUN") == (
+        f"{tmp_path}/dense has 30 features, RUN 40; ingest it with --like the training data"
+    )
 
 
 @pytest.mark.fast_cases("csr-changes0", "csr-changes2")
@@ -175,10 +173,7 @@ def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weigh
         expected = {"kind": "gradient_norm", "value": np.sqrt(square + np.square(slope.sum(axis=0)).sum())}
     else:
         expected = {"kind": "strong_convexity", "value": min(square / 0.06, objective)}
-    assert result["certificate"] == {
-        "kind": expected["kind"],
-        "value": pytest.approx(expected["value"], rel=1e-9),
-    }
+    assert result["certificate"] == {"kind": expected["kind"], "value": pytest.approx(expected["value"], rel=1e-9)}
     assert result["eval_bytes_read"] == data.stored_bytes.sum()
     assert result["eval_error"] == evaluate(model, data).error
 
@@ -215,9 +210,7 @@ def test_arrays_are_evaluated_with_their_targets(tmp_path, make):
         stored = evaluate(model, dataset, weighted=weighted)
         assert (from_array.error, from_array.log_loss) == pytest.approx((stored.error, stored.log_loss))
         assert from_array.n_rows == 90
-    with pytest.raises(
-        ParameterError, match=r"an array is evaluated with its targets: evaluate\(model, X, y\)"
-    ):
+    with pytest.raises(ParameterError, match=r"an array is evaluated with its targets: evaluate\(model, X, y\)"):
         evaluate(model, x)
     with pytest.raises(ParameterError, match="y is of arrays; files and data sets have their own"):
         evaluate(model, dataset, y)

@@ -160,9 +160,7 @@ def test_what_is_refused(model, held, tmp_path):
     with pytest.raises(MismatchError, match="is what the model was trained on"):
         calibrate(replace(model, dataset_fingerprint=held.fingerprint), held)
     classes = write_dataset(tmp_path / "c", *labelled_rows(90, 6, 3, 0), n_classes=3)
-    with pytest.raises(
-        ParameterError, match=r"calibration micro-f1: expected one of temperature, .*classes$"
-    ):
+    with pytest.raises(ParameterError, match=r"calibration micro-f1: expected one of temperature, .*classes$"):
         fit("sgd", classes, tmp_path / "run", calibrate=classes, calibration="micro-f1")
 
 

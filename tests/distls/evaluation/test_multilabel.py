@@ -133,9 +133,7 @@ def test_unknown_labels_are_refused_or_counted(tmp_path, rows):
     assert result.error == pytest.approx(1 - metrics.accuracy_score(wide, predicted), abs=1e-12)
     assert result.hamming_loss == pytest.approx(metrics.hamming_loss(wide, predicted))
     assert result.micro_f1 == pytest.approx(metrics.f1_score(wide, predicted, average="micro"))
-    assert result.macro_f1 == pytest.approx(
-        metrics.f1_score(wide, predicted, average="macro", zero_division=0.0)
-    )
+    assert result.macro_f1 == pytest.approx(metrics.f1_score(wide, predicted, average="macro", zero_division=0.0))
     each = [metrics.log_loss(y[known, c], expit(scores[known, c])) for c in range(K)]
     assert result.log_loss == pytest.approx(sum(each), rel=1e-10)
     assert result.per_class()[4:] == [
@@ -401,9 +399,7 @@ def test_from_text_to_predictions(tmp_path):
         "n_rows", "weighted", "error", "hamming_loss", "micro_f1", "macro_f1", "weighted_f1", "precision_at",
         "log_loss", "unknown_labels", "calibration", "per_class",
     }  # fmt: skip
-    printed(
-        "predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial
-    )
+    printed("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial)
     header, *table = read_csv(tmp_path / "p.csv")
     assert header == ["row", "labels", "label", "score", "label_2", "score_2"]
     assert [line[1] for line in table] == [",".join(str(5 * c) for c in np.flatnonzero(p)) for p in predicted]

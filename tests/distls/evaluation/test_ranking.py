@@ -49,9 +49,7 @@ def stored(path, x, y, **options):
 @pytest.fixture(scope="module", params=["csr", "dense"])
 def dataset(request, rows, tmp_path_factory):
     x, y = rows
-    return stored(
-        tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x) if request.param == "csr" else x, y
-    )
+    return stored(tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x) if request.param == "csr" else x, y)
 
 
 def problem(rows, loss="multiclass_squared_hinge", **changes):
@@ -208,9 +206,7 @@ def test_one_label_has_nothing_to_be_ranked_with(rows, tmp_path):
 
 @pytest.mark.fast_cases("csr")
 def test_estimators_of_classes_refuse_sets(dataset):
-    with pytest.raises(
-        MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"
-    ):
+    with pytest.raises(MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"):
         SparseMulticlassClassifier().fit(dataset)
 
 

@@ -94,9 +94,7 @@ def test_r2_of_numbers_far_from_zero(tmp_path):
 def test_targets_that_do_not_vary_have_no_r2(tmp_path):
     x, y = rows_with_numbers(90, 2, 2)
     y[:, 0] = 0.1
-    found = scored(
-        evaluate(made_model(2, 2, "continuous"), write_targets(tmp_path / "t", x, y, "continuous"))
-    )
+    found = scored(evaluate(made_model(2, 2, "continuous"), write_targets(tmp_path / "t", x, y, "continuous")))
     assert found.r2_by_output[0] is None
     assert found.r2_by_output[1] is not None
     assert found.r2 is None
@@ -151,9 +149,7 @@ def test_objective_and_certificate_are_the_documented_ones(tmp_path, rows, weigh
 def test_the_certificate_at_the_optimum_is_zero(dataset, rows):
     x, y = rows
     ridge = Ridge(alpha=0.05 * N, fit_intercept=False, solver="cholesky").fit(x, y)
-    model = replace(
-        made_model(D, K, "continuous"), weights=np.ascontiguousarray(ridge.coef_.T), intercept=np.zeros(K)
-    )
+    model = replace(made_model(D, K, "continuous"), weights=np.ascontiguousarray(ridge.coef_.T), intercept=np.zeros(K))
     assert evaluated(dataset, model, fit_intercept=False)["certificate"]["value"] < 1e-24
 
 

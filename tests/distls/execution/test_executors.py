@@ -93,17 +93,13 @@ class TestTwoProcesses(_Dask):
         assert list(executor.map(task, range(9), shared=shared)) == [2**20 + i for i in range(9)]
 
     def test_workers_write_nothing_on_the_stderr_they_share(self, executor):
-        (levels, _) = executor.each_worker(
-            _log_levels, ["asyncio", "distributed", "tornado.application"]
-        ).values()
+        (levels, _) = executor.each_worker(_log_levels, ["asyncio", "distributed", "tornado.application"]).values()
         assert levels == [logging.CRITICAL] * 3
 
     def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(self, executor):
         handler = executor.client.loop.asyncio_loop.get_exception_handler()
         reported = []
-        loop = SimpleNamespace(
-            default_exception_handler=lambda context: reported.append(context["exception"])
-        )
+        loop = SimpleNamespace(default_exception_handler=lambda context: reported.append(context["exception"]))
         defect = ValueError("a defect")
         for error in (CommClosedError("severed"), FutureCancelledError("key", "mislaid"), AllExit(), defect):
             handler(loop, {"exception": error})
@@ -158,9 +154,7 @@ class TestEnds:
 
         monkeypatch.setattr(executor, "_sent", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            list(executor.map(word_of, [7])) if call == "map" else executor.reduce(
-                word_of, [7], merge=join_words
-            )
+            list(executor.map(word_of, [7])) if call == "map" else executor.reduce(word_of, [7], merge=join_words)
         _kill_worker(executor)
         wait_until(lambda: not executor.client.nthreads())
         time.sleep(3 * local_cluster.PAUSE_SECONDS)
@@ -269,9 +263,7 @@ def test_weights_and_results_go_straight_where_workers_can_be_reached(monkeypatc
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://",
                       host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
         gather = cluster.scheduler.handlers["gather"]
-        monkeypatch.setitem(
-            cluster.scheduler.handlers, "gather", lambda **keys: relayed.append(keys) or gather(**keys)
-        )
+        monkeypatch.setitem(cluster.scheduler.handlers, "gather", lambda **keys: relayed.append(keys) or gather(**keys))
         if not reachable:
             monkeypatch.setattr(connections, "reaches", _reaches_nobody)
         executor = remote.connect(cluster.scheduler_address)

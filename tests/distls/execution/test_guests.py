@@ -98,14 +98,10 @@ def _of_child(queue, client, executor):
 def test_workers_of_other_versions_are_refused_whoever_has_the_client(client, data, monkeypatch, name):
     versions, kind = remote_cluster._facts()
     other = sorted(client.nthreads())[1]
-    answers = {
-        each: (versions | ({name: "0.0.1"} if each == other else {}), kind) for each in client.nthreads()
-    }
+    answers = {each: (versions | ({name: "0.0.1"} if each == other else {}), kind) for each in client.nthreads()}
     monkeypatch.setattr(remote_cluster, "ask_workers", lambda *_: answers)
     for given in ({"client": client}, {"executor": "dask"}, {}):
-        with pytest.raises(
-            WorkerError, match=rf"worker {other} runs other versions: {name} .* 0\.0\.1 there"
-        ):
+        with pytest.raises(WorkerError, match=rf"worker {other} runs other versions: {name} .* 0\.0\.1 there"):
             distls.fit("sgd", data, **given)
 
 
@@ -300,18 +296,12 @@ def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(data, monkeyp
     monkeypatch.setattr(connection, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(dask_executor, "_ATTEMPTS", 2)
     options = {"threads_per_worker": 2, "processes": False, "resources": {"LARGE": 1}}
-    with (
-        LocalCluster(n_workers=1, **options, **NOWHERE) as made,
-        Client(made, set_as_default=False) as own,
-    ):
+    with LocalCluster(n_workers=1, **options, **NOWHERE) as made, Client(made, set_as_default=False) as own:
         alone = distls.fit("sgd", data, executor="serial", passes=2).model.sha256
         with dask.annotate(resources={"LARGE": 1}):
             found = distls.fit("sgd", data, client=own, passes=2)
         assert found.model.sha256 == alone
-        with (
-            dask.annotate(resources={"OTHER": 1}),
-            pytest.raises(WorkerError, match="none of them may run it"),
-        ):
+        with dask.annotate(resources={"OTHER": 1}), pytest.raises(WorkerError, match="none of them may run it"):
             distls.fit("sgd", data, client=own, passes=2)
 
 
@@ -321,10 +311,7 @@ def test_tasks_go_to_workers_with_the_resources_that_are_asked_for(data, monkeyp
 @pytest.mark.slow
 def test_workers_with_little_memory_neither_pause_nor_spill(tmp_path):
     distls.generate("dense", tmp_path / "d", rows=400_000)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="600MiB", **NOWHERE) as made,
-        Client(made) as own,
-    ):
+    with LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="600MiB", **NOWHERE) as made, Client(made) as own:
         distls.fit("mcid", tmp_path / "d", client=own, params={"loss": "hinge"}, passes=2)
         assert max(own.run(peak_rss).values()) < 0.7 * 600 * MIB
 
@@ -340,9 +327,7 @@ def _fill(seconds):
 def test_a_worker_that_is_killed_while_a_fit_waits_is_named(data, caplog, monkeypatch):
     options = {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "600MiB"}
     with (
-        dask.config.set(
-            {"distributed.worker.memory.terminate": 0.8, "distributed.scheduler.allowed-failures": 0}
-        ),
+        dask.config.set({"distributed.worker.memory.terminate": 0.8, "distributed.scheduler.allowed-failures": 0}),
         LocalCluster(**options, **NOWHERE) as made,
         Client(made) as own,
     ):
@@ -370,10 +355,7 @@ def test_a_worker_of_another_zarr_is_refused_for_real(tmp_path, data):
     )
     with cluster(tmp_path) as there:
         there.add_worker("--preload", str(tmp_path / "other.py"))
-        with (
-            Client(there.address, set_as_default=False) as own,
-            pytest.raises(WorkerError, match="zarr"),
-        ):
+        with Client(there.address, set_as_default=False) as own, pytest.raises(WorkerError, match="zarr"):
             distls.fit("sgd", data, client=own)
 
 
@@ -392,25 +374,11 @@ NAMED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings", [{P + k: v for k, v in HARMLESS.items()}, *({k: v} for k, v in NAMED.items())]
-)
+@pytest.mark.parametrize("settings", [{P + k: v for k, v in HARMLESS.items()}, *({k: v} for k, v in NAMED.items())])
 def test_settings_for_other_clusters_do_not_end_the_commands_own(tmp_path, data, settings):
-    command = [
-        sys.executable,
-        "-m",
-        "distls",
-        "fit",
-        "sgd",
-        str(data.path),
-        str(tmp_path / "r"),
-        "--workers",
-        "2",
-    ]
+    command = [sys.executable, "-m", "distls", "fit", "sgd", str(data.path), str(tmp_path / "r"), "--workers", "2"]
     given = os.environ | {f"DASK_{name}": value for name, value in settings.items()}
-    ended = subprocess.run(
-        [*command, "--passes", "3"], env=given, capture_output=True, text=True, timeout=SECONDS
-    )
+    ended = subprocess.run([*command, "--passes", "3"], env=given, capture_output=True, text=True, timeout=SECONDS)
     (name, *more) = [key.removeprefix(P).lower().replace("__", ".").replace("_", "-") for key in settings]
     assert (ended.returncode, f"{name} (" in ended.stderr) == ((0, False) if more else (1, True))
     assert "Traceback" not in ended.stderr

@@ -101,9 +101,7 @@ def test_workers_are_killed_with_the_process_that_forks_them(tmp_path, shared):
     executor = start_local(2)
     try:
         workers = list(executor.each_worker(_pid, None).values())
-        victims = [*set(executor.each_worker(_parent, None).values()), *workers] * (
-            1000 if shared == "large" else 1
-        )
+        victims = [*set(executor.each_worker(_parent, None).values()), *workers] * (1000 if shared == "large" else 1)
         task = partial(_kill_once, tmp_path / "mark")
         assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
         assert not set(workers) & set(executor.each_worker(_pid, None).values())
@@ -185,9 +183,7 @@ def _until_released(number):
 def client():
     """A client of a worker in this process."""
     with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as made,
     ):
         yield made
@@ -293,9 +289,7 @@ def test_a_scheduler_that_is_stopped_is_not_waited_for(monkeypatch, tmp_path):
         monkeypatch.setattr(connections, "RETURN_SECONDS", 1.0)
         there.stop_scheduler()
         try:
-            with pytest.raises(
-                WorkerError, match=r"^the scheduler at .* is gone and did not come back within 1 s; "
-            ):
+            with pytest.raises(WorkerError, match=r"^the scheduler at .* is gone and did not come back within 1 s; "):
                 executor.reduce(getitem, range(4), merge=max, shared=b"1234")
         finally:
             there.stop_scheduler(signal.SIGCONT)

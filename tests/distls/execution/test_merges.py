@@ -59,9 +59,7 @@ def test_tasks_merge_four_huge_results_while_many_are_left():
 
 def test_what_a_worker_is_given_to_merge_stays_as_it_is():
     items = range(6)
-    parts = [
-        run_group(wide, None, items[a:b], a, 6, add) for a, b in ((0, 1), (1, 2), (2, 4), (4, 5), (5, 6))
-    ]
+    parts = [run_group(wide, None, items[a:b], a, 6, add) for a, b in ((0, 1), (1, 2), (2, 4), (4, 5), (5, 6))]
     before = pickle.dumps(parts)
     for _ in range(2):
         ((_, _, root),) = merge_parts(6, add, parts)

@@ -83,7 +83,5 @@ def test_these_are_all():
     assert text.count("# Private hook of distributed") == len(hooks)
     assert [hook for hook in hooks if hook not in text] == []
     folder = Path(private_hooks.__file__).parent
-    others = [
-        file.name for file in folder.glob("*.py") if "# Private hook of distributed" in file.read_text()
-    ]
+    others = [file.name for file in folder.glob("*.py") if "# Private hook of distributed" in file.read_text()]
     assert others == ["private_hooks.py"]

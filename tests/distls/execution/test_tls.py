@@ -25,9 +25,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     made, other = Security.temporary(), Security.temporary()
     locked = load_pem_private_key(made.tls_client_key.encode(), None).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
     )
     contents = {
         "ca": made.tls_ca_file,
@@ -107,10 +105,7 @@ def test_certificates_that_nothing_would_use_are_refused(files):
             "--allow-anyone: TLS lets holders of a certificate in only; drop one of the two",
         ),
         (["--tls-directory", "new"], "--tls-directory needs --tls"),
-        (
-            ["--tls", "--tls-directory", "{ca.parent}"],
-            "--tls-directory {ca.parent}: name a new or an empty folder",
-        ),
+        (["--tls", "--tls-directory", "{ca.parent}"], "--tls-directory {ca.parent}: name a new or an empty folder"),
         (["--tls", "--tls-directory", "{ca}"], "--tls-directory {ca}: name a new or an empty folder"),
         (
             ["--tls", "--tls-directory", "{open}"],
@@ -182,9 +177,9 @@ def test_every_command_that_takes_a_scheduler_takes_certificates():
     }
     users = {name for name, own in options.items() if "--scheduler" in own}
     assert {"fit", "resume", "plan", "evaluate", "predict", "ingest", "generate", "columns"} <= users
-    assert users == {
-        name for name, own in options.items() if {"--tls-ca", "--tls-cert", "--tls-key"} <= own
-    } - {"cluster"}
+    assert users == {name for name, own in options.items() if {"--tls-ca", "--tls-cert", "--tls-key"} <= own} - {
+        "cluster"
+    }
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "ws://127.0.0.1:9"])

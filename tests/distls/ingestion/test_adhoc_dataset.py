@@ -82,8 +82,7 @@ def test_the_command_line(place, tmp_path):
     assert ran == (0, "", "")
     assert scores_of(out) == expected
     one, other = (
-        json.loads(printed("evaluate", place / "run", place / name, "--json"))
-        for name in ("test", "test.tsv")
+        json.loads(printed("evaluate", place / "run", place / name, "--json")) for name in ("test", "test.tsv")
     )
     assert one == other
     ran = command("predict", place / "run", place / "test", tmp_path / "c.csv", "--labelled")
@@ -205,9 +204,7 @@ def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
         distls.evaluate(ranked / "run", ranked / "test.svm")
     assert texts_of(noted) == [QIDS]
     with pytest.warns(UserWarning, match=r"\w") as noted:
-        distls.predict(
-            distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True
-        )
+        distls.predict(distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True)
     assert texts_of(noted) == [QIDS]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -216,9 +213,7 @@ def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
         distls.evaluate(ranked / "run", ranked / "test")
         taken = []
         distls.evaluate(ranked / "run", ranked / "test.svm", notify=taken.append)
-        distls.predict(
-            ranked / "run", ranked / "test.svm", tmp_path / "b.csv", labelled=True, notify=taken.append
-        )
+        distls.predict(ranked / "run", ranked / "test.svm", tmp_path / "b.csv", labelled=True, notify=taken.append)
         assert taken == [QIDS] * 2
         with pytest.raises(UserWarning, match=QIDS):
             distls.predict(ranked / "run", ranked / "test.svm", tmp_path / "c.csv", labelled=True)
@@ -262,15 +257,9 @@ def test_refusals(place, tmp_path):
     out = tmp_path / "a.csv"
     message = "{} is for source files; a data set says itself what is in it"
     for name, value in (("labelled", True), ("format", "text")):
-        assert refusal(
-            ParameterError, distls.predict, place / "test", out, **{name: value}
-        ) == message.format(name)
-    assert refusal(ParameterError, distls.evaluate, place / "test", labels="y.npy") == message.format(
-        "labels"
-    )
-    assert (
-        refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such file or data set"
-    )
+        assert refusal(ParameterError, distls.predict, place / "test", out, **{name: value}) == message.format(name)
+    assert refusal(ParameterError, distls.evaluate, place / "test", labels="y.npy") == message.format("labels")
+    assert refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such file or data set"
     (tmp_path / "bad.txt").write_bytes(b"sun\nr\xffin\n")
     message = refusal(BadInputError, distls.predict, tmp_path / "bad.txt", out)
     assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8; {ENCODED}'
@@ -281,9 +270,7 @@ def test_refusals(place, tmp_path):
     assert message == f"{place}/none: no such file"
     (tmp_path / "wide.jsonl").write_text(json.dumps({"text": "x", "label": 4}))
     message = refusal(MismatchError, distls.evaluate, tmp_path / "wide.jsonl")
-    assert message == (
-        f'the classes of {place}/run are words, like "greeting", but these data have numbers, like 4'
-    )
+    assert message == (f'the classes of {place}/run are words, like "greeting", but these data have numbers, like 4')
 
 
 def test_a_full_disk_says_what_can_be_done(place, tmp_path, monkeypatch):

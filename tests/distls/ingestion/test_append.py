@@ -100,10 +100,7 @@ def test_partitions_are_linked_and_the_last_is_filled(tmp_path):
 
 
 def test_origins_are_linked_once_there_are_several_files(tmp_path):
-    data, source = (
-        tmp_path / "d",
-        [table(tmp_path / f"{k}.csv", slice(30 * k, 30 * k + 30)) for k in range(3)],
-    )
+    data, source = (tmp_path / "d", [table(tmp_path / f"{k}.csv", slice(30 * k, 30 * k + 30)) for k in range(3)])
     options = {"shuffle": False, "partition_size": 200}
     distls.ingest(source[0], data, label_column="y", **options)
     for number in (1, 2):
@@ -233,9 +230,7 @@ def test_classes_that_are_too_small_for_a_row_take_turns(tmp_path):
     assert notices == ()
 
 
-@pytest.mark.parametrize(
-    ("counts", "fractions"), [((33, 33, 34), [0.1]), ((7, 5, 3), [0.3, 0.3]), ((60, 1, 2), [0.5])]
-)
+@pytest.mark.parametrize(("counts", "fractions"), [((33, 33, 34), [0.1]), ((7, 5, 3), [0.3, 0.3]), ((60, 1, 2), [0.5])])
 def test_parts_have_the_size_that_was_asked_for(tmp_path, counts, fractions):
     y = np.repeat(np.arange(len(counts)), counts)
     found, _ = held(tmp_path, y, {f"h{k}": fraction for k, fraction in enumerate(fractions)})

@@ -67,9 +67,7 @@ WORDS = {
 @pytest.mark.parametrize("chosen", WORDS)
 @pytest.mark.parametrize("asked", [{}, {"transform": "auto"}], ids=["ingest", "train"])
 def test_a_column_of_documents_has_transforms_of_its_own(tmp_path, chosen, asked):
-    table = frame().assign(subject=[f"sun over road {k % 7} road" for k in range(N)])[
-        ["a", "subject", "note", "y"]
-    ]
+    table = frame().assign(subject=[f"sun over road {k % 7} road" for k in range(N)])[["a", "subject", "note", "y"]]
     kind = {"subject": f"text:{chosen}", "note": "text"}
     report = ingest(table, tmp_path / "d", label_column="y", shuffle=False, kind=kind, n_features=64, **asked)
     data = open_dataset(tmp_path / "d")
@@ -78,11 +76,7 @@ def test_a_column_of_documents_has_transforms_of_its_own(tmp_path, chosen, asked
     def own(column, values):
         return values[:, [name.startswith(f"{column}[") for name in names]]
 
-    counts = (
-        HashingVectorizer(n_features=64, norm=None, alternate_sign=False)
-        .transform(table["subject"])
-        .toarray()
-    )
+    counts = HashingVectorizer(n_features=64, norm=None, alternate_sign=False).transform(table["subject"]).toarray()
     if asked:  # which leaves out hashes of no word
         counts = counts[:, counts.any(axis=0)]
     assert np.allclose(own("subject", x), WORDS[chosen](counts), atol=1e-6)
@@ -117,9 +111,7 @@ def test_exports_have_it(tmp_path):
 def test_pipelines_and_single_rows_have_those_of_documents(tmp_path):
     pipeline, table = pytest.importorskip("distls.interchange.sklearn_pipeline"), frame()
     kind = {"note": "text:tfidf", "price": "number:log1p"}
-    distls.train(
-        table, tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, kind=kind, notify=print
-    )
+    distls.train(table, tmp_path / "m", label_column="y", method="gls", params={"alpha": 0.1}, kind=kind, notify=print)
     model, rows = distls.load_model(tmp_path / "m"), table.drop(columns="y")
     own = model.predict_proba(rows)
     assert np.array_equal(model.predict_proba(rows.to_dict("records")), own)

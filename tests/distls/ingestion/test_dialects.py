@@ -151,9 +151,7 @@ def test_the_first_line_is_decided_by_all_that_is_known(tmp_path, header, rows, 
         text = table(rows, header)
         assert ingested(tmp_path, text, label_column=label, header="no", na=0)[0].rows == len(rows) + 1
         named = [*header[:-1], "label"]
-        assert not any(
-            "--header" in n for n in ingested(tmp_path, table(rows, named), label_column="label")[0].notices
-        )
+        assert not any("--header" in n for n in ingested(tmp_path, table(rows, named), label_column="label")[0].notices)
 
 
 # -- values that are missing -----------------------------------------------------------------------------
@@ -243,9 +241,7 @@ def test_hexadecimal_numbers_are_read(tmp_path, source):
     """Those that float64 keeps; addresses and digests are words."""
     numbers = [2**52 - 1, -4096, *range(0, 3 * 28, 3)]
     words = [f"0x{n % 5:040x}" for n in numbers]
-    rows = pandas.DataFrame(
-        {"a": [[hex(n), f"0X{n:04X}"][n % 2] for n in numbers], "d": words, "y": [0, 1] * 15}
-    )
+    rows = pandas.DataFrame({"a": [[hex(n), f"0X{n:04X}"][n % 2] for n in numbers], "d": words, "y": [0, 1] * 15})
     later = rows.assign(a="0x1FG")
     if source == "csv":
         rows.to_csv(tmp_path / "a.csv", index=False)

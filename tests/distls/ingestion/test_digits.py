@@ -91,11 +91,7 @@ def test_what_is_centred_keeps_its_values_and_predicts_alike_from_every_source(t
 
 @pytest.mark.parametrize("kind", ["csv", "array"])
 def test_an_outlier_hides_no_values_that_become_equal(tmp_path, kind):
-    near = [
-        [*JULIAN[:-1], 9999999.9],
-        1_700_000_000.5 + np.r_[np.arange(N - 1), 9e9],
-        [1e-60, *np.arange(N - 1) / 8],
-    ]
+    near = [[*JULIAN[:-1], 9999999.9], 1_700_000_000.5 + np.r_[np.arange(N - 1), 9e9], [1e-60, *np.arange(N - 1) / 8]]
     sums = np.r_[0.1 + 0.2, 0.3, np.arange(N - 2) / 10]  # the last digit of a sum is no value
     given, options = source(tmp_path, kind, np.column_stack([*near, np.arange(N) / 7, sums]), Y)
     (notice,) = ingest(given, tmp_path / "d", **options).notices

@@ -29,9 +29,7 @@ def rows_of(folder, written, /, text=TABLE, name="a.csv", pack=bytes, **options)
 
 
 @pytest.mark.fast_cases("bytes-utf-8$", "bytes-cp1252$")
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", *MARKED, "utf-16-le", "cp1252", "latin-1", "mac_roman", "gb18030"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", *MARKED, "utf-16-le", "cp1252", "latin-1", "mac_roman", "gb18030"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_the_rows_are_those_of_utf_8(tmp_path, encoding, pack):
     marked = encoding == "utf-8" or encoding in MARKED
@@ -46,9 +44,7 @@ def test_the_rows_are_those_of_utf_8(tmp_path, encoding, pack):
 def test_small_pieces_and_old_line_ends(tmp_path, monkeypatch):
     text = TABLE.replace("\n", "\r")
     expected = rows_of(tmp_path, "utf-8", label_column="y")[0]
-    assert np.array_equal(
-        rows_of(tmp_path, "mac_roman", text, label_column="y", encoding="mac-roman")[0], expected
-    )
+    assert np.array_equal(rows_of(tmp_path, "mac_roman", text, label_column="y", encoding="mac-roman")[0], expected)
 
 
 def test_every_command_reads_as_training_did_and_is_overruled(tmp_path):
@@ -110,7 +106,5 @@ def test_a_recorded_encoding_is_judged(tmp_path, encoding):
 
 def trained(folder):
     (folder / "t.csv").write_text(TABLE)
-    distls.train(
-        folder / "t.csv", folder / "r", label_column="y", method="gls", passes=1, notify=lambda _: None
-    )
+    distls.train(folder / "t.csv", folder / "r", label_column="y", method="gls", passes=1, notify=lambda _: None)
     return folder / "r"

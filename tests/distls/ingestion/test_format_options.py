@@ -72,9 +72,7 @@ def test_the_object_names_the_format(tmp_path):
         (distls.SvmlightOptions, {"zero_based": "no!"}, "zero_based must be one of auto, yes, no, not 'no!'"),
     ],
 )  # fmt: skip
-def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opened(
-    tmp_path, kind, options, message
-):
+def test_values_are_checked_when_the_object_is_made_and_before_a_source_is_opened(tmp_path, kind, options, message):
     assert raised(ParameterError, kind, **options) == message
     assert raised(ParameterError, ingest, tmp_path / "none", tmp_path / "d", **options) == message
 

@@ -70,9 +70,7 @@ def write(path, data):
 def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
     data = make(sparse=sparse)
     path = write(tmp_path / name, data)
-    ingest(
-        path, tmp_path / "d", label_column="kind", weight_column="weight", shuffle=False, partition_size=4000
-    )
+    ingest(path, tmp_path / "d", label_column="kind", weight_column="weight", shuffle=False, partition_size=4000)
     found = open_dataset(tmp_path / "d")
     x, y = read_all(tmp_path / "d")
     assert np.array_equal(x, data.X.toarray() if sparse else data.X)
@@ -137,22 +135,17 @@ def test_encodings_of_older_versions_are_refused(tmp_path, old):
 
 def test_test_data_have_the_same_features(tmp_path):
     data, test = make(), make(40, seed=3)
-    ingest(
-        write(tmp_path / "a.h5ad", data), tmp_path / "d", label_column="kind", min_count=20, transform="log1p"
-    )
+    ingest(write(tmp_path / "a.h5ad", data), tmp_path / "d", label_column="kind", min_count=20, transform="log1p")
     ingest(write(tmp_path / "b.h5ad", test), tmp_path / "e", like=tmp_path / "d", shuffle=False)
     train, found = open_dataset(tmp_path / "d"), open_dataset(tmp_path / "e")
-    kept = [
-        name for name, count in zip(data.var_names, (data.X != 0).sum(axis=0).A1, strict=True) if count >= 20
-    ]
+    kept = [name for name, count in zip(data.var_names, (data.X != 0).sum(axis=0).A1, strict=True) if count >= 20]
     assert 0 < len(kept) < 30
     assert train.feature_names() == found.feature_names() == kept
     assert np.allclose(read_all(tmp_path / "e")[0], np.log1p(test[:, kept].X.toarray()))
     other = test[:, [1, 0, *range(2, 30)]].copy()
     place = min(k for k, name in enumerate(kept) if name in ("gene 0", "gene 1"))
     names = [
-        name if name not in ("gene 0", "gene 1") else {"gene 0": "gene 1", "gene 1": "gene 0"}[name]
-        for name in kept
+        name if name not in ("gene 0", "gene 1") else {"gene 0": "gene 1", "gene 1": "gene 0"}[name] for name in kept
     ]
     with pytest.raises(MismatchError) as caught:
         ingest(write(tmp_path / "c.h5ad", other), tmp_path / "f", like=tmp_path / "d")
@@ -180,10 +173,7 @@ def test_refused_columns_and_values(tmp_path):
     assert refusal() == (
         f"{path}: name the column of labels with --label-column (or ingest --unlabelled); there are {listed}"
     )
-    assert (
-        refusal(ParameterError, label_column="z")
-        == f'label_column: {path} has no column "z"; it has {listed}'
-    )
+    assert refusal(ParameterError, label_column="z") == f'label_column: {path} has no column "z"; it has {listed}'
     assert refusal(label_column="kind") == f'{path}, row 77: column "kind": {NO_LABEL}'
     assert refusal(label_column="integer") == f'{path}, row 33: column "integer": {NO_LABEL}'
     assert refusal(label_column="number") == f"{path}, row 100: a value is not finite in float32"
@@ -233,9 +223,7 @@ def test_a_chunk_that_claims_more_than_there_can_be_is_refused(tmp_path, shape):
     with pytest.raises(BadInputError) as caught:
         ingest(store, tmp_path / "d", label_column="kind")
     assert "\n" not in str(caught.value)
-    assert f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape and the" in str(
-        caught.value
-    )
+    assert f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape and the" in str(caught.value)
 
 
 def test_a_chunk_of_hdf5_that_claims_more_than_is_stored_is_refused(tmp_path):
@@ -244,13 +232,9 @@ def test_a_chunk_of_hdf5_that_claims_more_than_is_stored_is_refused(tmp_path):
     with h5py.File(path, "r+") as file:
         whole, attributes = file["X/data"][:], dict(file["X/data"].attrs)
         del file["X/data"]
-        made = file.create_dataset(
-            "X/data", whole.shape, "f4", chunks=(2**27,), maxshape=(None,), compression="gzip"
-        )
+        made = file.create_dataset("X/data", whole.shape, "f4", chunks=(2**27,), maxshape=(None,), compression="gzip")
         made.attrs.update(attributes)
-    with pytest.raises(
-        BadInputError, match=f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape"
-    ):
+    with pytest.raises(BadInputError, match=f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape"):
         ingest(path, tmp_path / "d", label_column="kind")
 
 

@@ -60,9 +60,7 @@ def test_dense_sources(tmp_path, monkeypatch, kind):
         "dense", "float32", None, 8,
     )  # fmt: skip
     shutil.rmtree(tmp_path / "d")
-    ingest(
-        source, tmp_path / "d", **options, split=["t=0.5"], transform="log1p,idf,l2norm", partition_size=700
-    )
+    ingest(source, tmp_path / "d", **options, split=["t=0.5"], transform="log1p,idf,l2norm", partition_size=700)
     assert open_dataset(tmp_path / "d-t").meta.label_counts == [round(n / 2) for n in np.bincount(y)]
 
 
@@ -94,9 +92,7 @@ def test_memory_arrays_with_weights_and_targets(tmp_path):
 
 
 def test_unsorted_and_repeated_columns_of_a_matrix_are_put_in_order(tmp_path):
-    x = scipy.sparse.csr_matrix(
-        (np.array([1.0, 2, 3, 0, 4]), np.array([2, 0, 2, 1, 1]), np.array([0, 3, 5])), (2, 3)
-    )
+    x = scipy.sparse.csr_matrix((np.array([1.0, 2, 3, 0, 4]), np.array([2, 0, 2, 1, 1]), np.array([0, 3, 5])), (2, 3))
     ingest(x, tmp_path / "d", y=np.array([0, 1]), shuffle=False)
     part = open_dataset(tmp_path / "d").read(0)
     assert part.x.indices.tolist() == [0, 2, 1]

@@ -76,9 +76,7 @@ def test_labels_are_the_same_truths_in_every_file(tmp_path, spelled):
         ingest(tmp_path / known, tmp_path / f"{known}-d", **options)
         expected = read_all(tmp_path / f"{known}-d")
         for source in ("a.csv", "a.parquet"):
-            ingest(
-                tmp_path / source, tmp_path / f"{known}-{source}", like=tmp_path / f"{known}-d", shuffle=False
-            )
+            ingest(tmp_path / source, tmp_path / f"{known}-{source}", like=tmp_path / f"{known}-d", shuffle=False)
             x, y = read_all(tmp_path / f"{known}-{source}")
             assert x.tolist() == _AGES
             assert np.array_equal(y, expected[1])

@@ -181,9 +181,7 @@ def test_sets_of_labels_of_fasttext(tmp_path):
     path.write_text("__label__a __label__b x y\nz __label__b\nno label\n")
     ingest(path, tmp_path / "d", multilabel=True, n_features=16, shuffle=False)
     assert open_dataset(tmp_path / "d").read(0).y.indptr.tolist() == [0, 2, 3, 3]
-    with pytest.raises(
-        BadInputError, match=r"a.txt:1: .*several labels in a row are read with ingest --multilabel"
-    ):
+    with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with ingest --multilabel"):
         ingest(path, tmp_path / "e")
     path.write_text("__label__a x\ny\n")
     with pytest.raises(BadInputError, match=r'a.txt:2: "y": expected __label__NAME'):
@@ -226,8 +224,7 @@ def test_documents_in_a_table_are_pointed_at(tmp_path):
     with open(tmp_path / "a.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     with pytest.raises(
-        BadInputError,
-        match=r'"label", "text"; if "text" holds documents, --text-column "text" reads them alone$',
+        BadInputError, match=r'"label", "text"; if "text" holds documents, --text-column "text" reads them alone$'
     ):
         ingest(tmp_path / "a.csv", tmp_path / "d")
     (tmp_path / "a.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in rows[1:]))
@@ -278,8 +275,6 @@ def test_classes_that_are_lists_of_labels_are_named(tmp_path):
     for name, labels in (("a", sets[:6]), ("b", [*sets[:4], *sets[6:]])):
         rows = "".join(f'{n},"{label}"\n' for n, label in enumerate(labels * 2))
         (tmp_path / f"{name}.csv").write_text(f"x,label\n{rows}")
-    notices = [
-        ingest(tmp_path / f"{name}.csv", tmp_path / name, label_column="label").notices for name in "ab"
-    ]
+    notices = [ingest(tmp_path / f"{name}.csv", tmp_path / name, label_column="label").notices for name in "ab"]
     said = 'the classes are lists of 3 labels, such as "a,b": --multilabel reads sets'
     assert [said in each for each in notices] == [True, False]

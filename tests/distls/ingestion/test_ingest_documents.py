@@ -8,13 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import raised
-from ingest_helpers import (  # noqa: F401
-    DOCUMENT_LABELS,
-    make_documents,
-    small_ranges,
-    write_json,
-    write_plain,
-)
+from ingest_helpers import DOCUMENT_LABELS, make_documents, small_ranges, write_json, write_plain  # noqa: F401
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 import distls.ingestion.request.source_plan
@@ -98,19 +92,12 @@ def test_weighting_is_left_to_the_transforms(tmp_path):
 
 
 def test_continuous_targets_weights_and_several_labels(tmp_path):
-    lines = [
-        {"text": "sun", "y": 0.5, "w": 2, "tags": ["a", "b"]},
-        {"text": "fog", "y": 1, "w": 0, "tags": []},
-    ]
+    lines = [{"text": "sun", "y": 0.5, "w": 2, "tags": ["a", "b"]}, {"text": "fog", "y": 1, "w": 0, "tags": []}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     ingest(tmp_path / "a.jsonl", tmp_path / "d", weight_column="w", shuffle=False)
     data = open_dataset(tmp_path / "d")
     part = data.read(0)
-    assert (data.meta.target, part.y.tolist(), part.sample_weight.tolist()) == (
-        "continuous",
-        [[0.5], [1.0]],
-        [2, 0],
-    )
+    assert (data.meta.target, part.y.tolist(), part.sample_weight.tolist()) == ("continuous", [[0.5], [1.0]], [2, 0])
     ingest(tmp_path / "a.jsonl", tmp_path / "m", label_column="tags", multilabel=True, shuffle=False)
     tags = open_dataset(tmp_path / "m").read(0).y
     assert open_dataset(tmp_path / "m").meta.classes == ["a", "b"]

@@ -31,9 +31,7 @@ def test_features_of_few_training_rows_are_dropped(tmp_path):
     (tmp_path / "a.svm").write_text(rare_text())
     x, _ = load_svmlight_file(str(tmp_path / "a.svm"))
     x = x.toarray()
-    report = ingest(
-        tmp_path / "a.svm", tmp_path / "d", min_count=10, split={"test": 0.3}, partition_size=1500
-    )
+    report = ingest(tmp_path / "a.svm", tmp_path / "d", min_count=10, split={"test": 0.3}, partition_size=1500)
     train, test = (open_dataset(path) for path in report.paths)
     kept = train.features()["kept"]
     counts = (x != 0).sum(axis=0)
@@ -72,14 +70,10 @@ def test_min_count_comes_before_idf_and_goes_with_like(tmp_path):
     ingest(tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d", **options)
     train, test = open_dataset(tmp_path / "d"), open_dataset(tmp_path / "e")
     kept = train.features()["kept"]
-    x, b = (
-        load_svmlight_file(str(tmp_path / name), n_features=60)[0][:, kept] for name in ("a.svm", "b.svm")
-    )
+    x, b = (load_svmlight_file(str(tmp_path / name), n_features=60)[0][:, kept] for name in ("a.svm", "b.svm"))
     model = TfidfTransformer(norm=None).fit(x)
     for rows, name in ((x, "d"), (b, "e")):
-        np.testing.assert_allclose(
-            read_all(tmp_path / name)[0], normalize(model.transform(rows)).toarray(), rtol=1e-12
-        )
+        np.testing.assert_allclose(read_all(tmp_path / name)[0], normalize(model.transform(rows)).toarray(), rtol=1e-12)
     assert train.meta.transforms == test.meta.transforms
     assert train.meta.transforms_digest == test.meta.transforms_digest
     fit("gls", train, tmp_path / "run", passes=2)
@@ -100,9 +94,7 @@ def test_what_min_count_refuses(tmp_path):
     assert str(refused.value) == "min_count must be at least 1, not 0"
     ingest(tmp_path / "a.svm", tmp_path / "d", min_count=2)
     said = raised(MismatchError, ingest, tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d")
-    refused_index = (
-        f"{tmp_path}/b.svm:1: index 5, but {tmp_path}/d keeps 1 of 2 features; --unknown-features ignore"
-    )
+    refused_index = f"{tmp_path}/b.svm:1: index 5, but {tmp_path}/d keeps 1 of 2 features; --unknown-features ignore"
     assert said.startswith(refused_index)
     with pytest.raises(ParameterError) as refused:
         ingest(tmp_path / "a.svm", tmp_path / "e", like=tmp_path / "d", min_count=2)
@@ -145,9 +137,7 @@ def test_sparse_rows_are_divided_and_not_centred(tmp_path):
     data = open_dataset(tmp_path / "d")
     assert sorted(data.features()) == ["std"]
     np.testing.assert_allclose(data.features()["std"], scaler.scale_, rtol=1e-12)
-    np.testing.assert_allclose(
-        read_all(tmp_path / "d")[0], normalize(scaler.transform(x)).toarray(), rtol=1e-12
-    )
+    np.testing.assert_allclose(read_all(tmp_path / "d")[0], normalize(scaler.transform(x)).toarray(), rtol=1e-12)
     assert (data.meta.nnz, report.notices) == (
         x.nnz,
         ("standardize divides sparse rows by the deviations, without centring them",),
@@ -169,14 +159,12 @@ def test_it_is_fitted_on_what_comes_before_and_on_the_training_rows(tmp_path):
 def test_what_standardize_refuses(tmp_path):
     x, y = dense_rows(50)
     ingest(x, tmp_path / "d", y=y, transform="standardize")
-    assert raised(
-        MismatchError, ingest, scipy.sparse.csr_matrix(x), tmp_path / "e", y=y, like=tmp_path / "d"
-    ) == (f"{tmp_path}/d has dense rows, centred by standardize; sparse rows cannot be centred")
+    assert raised(MismatchError, ingest, scipy.sparse.csr_matrix(x), tmp_path / "e", y=y, like=tmp_path / "d") == (
+        f"{tmp_path}/d has dense rows, centred by standardize; sparse rows cannot be centred"
+    )
     assert not (tmp_path / "e").exists()
     with pytest.raises(BadInputError) as beyond:
-        ingest(
-            np.array([[1e200], [-1e200]]), tmp_path / "e", y=[0, 1], transform="standardize", dtype="float64"
-        )
+        ingest(np.array([[1e200], [-1e200]]), tmp_path / "e", y=[0, 1], transform="standardize", dtype="float64")
     assert str(beyond.value) == "standardize: the variance of column 0 is beyond float64; scale the data"
     said = raised(ParameterError, ingest, x, tmp_path / "e", y=y, transform="standardize,standardize")
     assert said == "transform standardize is given twice; it is fitted once"

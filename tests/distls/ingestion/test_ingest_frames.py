@@ -229,9 +229,7 @@ def test_truths_beside_another_label_are_words(tmp_path):
 
 def test_intervals_and_periods_are_read_as_their_texts(tmp_path):
     """Columns of `pandas.cut` and months are categories; what has no such text is named with its type."""
-    frame = pd.DataFrame(
-        {"cut": pd.cut(range(24), 4), "month": pd.period_range("2022-01", periods=24, freq="M")}
-    )
+    frame = pd.DataFrame({"cut": pd.cut(range(24), 4), "month": pd.period_range("2022-01", periods=24, freq="M")})
     frame.loc[3, "cut"] = None
     frame["y"] = [0, 1] * 12
     texts = frame.assign(cut=pd.Categorical(frame["cut"].astype(object).map(str, na_action="ignore")))

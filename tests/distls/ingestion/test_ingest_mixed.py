@@ -100,9 +100,7 @@ def test_every_source_gives_the_same_rows(tmp_path):
     table["tags"] = [value.split("|") for value in table["tags"]]
     expected = read(table, tmp_path / "frame", transform="auto")[2]
     table.to_parquet(tmp_path / "a.parquet", index=False)
-    lines = (
-        json.dumps({n: None if v != v else v for n, v in row.items()}) for row in table.to_dict("records")
-    )
+    lines = (json.dumps({n: None if v != v else v for n, v in row.items()}) for row in table.to_dict("records"))
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     joined = table.assign(tags=["|".join(value) for value in table["tags"]], note=table["note"] + "\nend")
     for name, source in (("p", tmp_path / "a.parquet"), ("j", tmp_path / "a.jsonl")):
@@ -246,9 +244,7 @@ def test_times_of_day_may_be_lengths_of_time(tmp_path):
 
 def test_times_of_several_zones_are_named(tmp_path):
     table = pd.DataFrame({"c": [f"2018-01-04 09:0{k}:00+0{k % 2}:00" for k in range(8)], "y": [0, 1] * 4})
-    assert any(
-        "zones, +00:00, +01:00, and" in n for n in ingest(table, tmp_path / "a", label_column="y").notices
-    )
+    assert any("zones, +00:00, +01:00, and" in n for n in ingest(table, tmp_path / "a", label_column="y").notices)
     zones = [
         "Z", "+0100", "+00", " UTC", " UTC-3", " PM EST", "+01:00[Europe/Paris]", " GMT+0100 (CET)", " Asia/Tokyo",
     ]  # fmt: skip
@@ -271,8 +267,7 @@ def test_lengths_of_time_with_units_are_seconds(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90 min", 5400), ("1.5h", 5400), ("2 days 4 hours", 187_200), ("1 Day", 86_400), ("45s", 45)],
+    ("text", "seconds"), [("90 min", 5400), ("1.5h", 5400), ("2 days 4 hours", 187_200), ("1 Day", 86_400), ("45s", 45)]
 )
 def test_units_of_time(text, seconds):
     assert date_parts(text, "duration") == (seconds,)
@@ -290,9 +285,7 @@ def test_months_have_no_length():
 
 
 def test_a_column_of_times_of_day_says_how_it_would_be_lengths(tmp_path):
-    table = pd.DataFrame(
-        {"c": [f"{k % 9}:{k % 60:02}" for k in range(600)] + ["30:24"], "y": [0] + [0, 1] * 300}
-    )
+    table = pd.DataFrame({"c": [f"{k % 9}:{k % 60:02}" for k in range(600)] + ["30:24"], "y": [0] + [0, 1] * 300})
     with pytest.raises(BadInputError, match=r"30:24.*NAME=duration of ingest and train"):
         ingest(table, tmp_path / "a", label_column="y")
     with pytest.raises(ParameterError, match="c=duration:dmy"):
@@ -369,9 +362,7 @@ def test_info_has_all_columns_as_one_table(tmp_path):
 )
 def test_categories_that_look_alike_are_named(tmp_path, pair):
     """Spellings of one value, the decomposed letters of a Mac, and the mark where files were joined."""
-    table = pd.DataFrame(
-        {"a": np.arange(12), "c": [(*pair, "other")[k % 3] for k in range(12)], "y": [0, 1] * 6}
-    )
+    table = pd.DataFrame({"a": np.arange(12), "c": [(*pair, "other")[k % 3] for k in range(12)], "y": [0, 1] * 6})
     report, found, _ = read(csv_of(table, tmp_path), tmp_path / "d", kind="a=number")
     assert len(found) == 4
     (named,) = [notice for notice in report.notices if "are different categories" in notice]
@@ -400,9 +391,7 @@ def test_signs_of_spreadsheets_and_exponents_of_fortran_are_numbers(tmp_path, wr
         assert next(iter(read(csv_of(names, tmp_path), tmp_path / f"b{k}")[1])) == f"a={name.format(0)}"
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"id_column": "key"}, {"weight_column": "w"}], ids=["plain", "id", "weight"]
-)
+@pytest.mark.parametrize("options", [{}, {"id_column": "key"}, {"weight_column": "w"}], ids=["plain", "id", "weight"])
 def test_records_without_documents_are_tables(tmp_path, options):
     """A key that is a text of digits stays one; one word alone is a document without a known name."""
     rows = [{"key": f"13448001175712604{k}", "w": k + 0.5, "n": k, "y": k % 2} for k in range(10, 22)]

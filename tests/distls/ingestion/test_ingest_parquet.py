@@ -55,15 +55,7 @@ def test_it_gives_what_csv_gives(tmp_path, encode):
 
 def test_numbers_of_every_type_are_dense(tmp_path):
     values = np.arange(90) % 7
-    types = [
-        pa.int8(),
-        pa.uint64(),
-        pa.float32(),
-        pa.float64(),
-        pa.bool_(),
-        pa.decimal128(9, 2),
-        pa.float16(),
-    ]
+    types = [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.bool_(), pa.decimal128(9, 2), pa.float16()]
     columns = {str(t): pa.array(values, pa.float64()).cast(t) for t in types[:4]}
     columns["bool"] = pa.array(values > 3)
     columns["decimal"] = pa.array([str(v) for v in values.tolist()]).cast(types[5])
@@ -81,9 +73,7 @@ def test_numbers_of_every_type_are_dense(tmp_path):
 
 def make_pairs(n_rows=150, width=60, seed=1):
     random = np.random.default_rng(seed)
-    indices = [
-        np.sort(random.choice(width, random.integers(0, 9), replace=False)).tolist() for _ in range(n_rows)
-    ]
+    indices = [np.sort(random.choice(width, random.integers(0, 9), replace=False)).tolist() for _ in range(n_rows)]
     values = [random.normal(size=len(row)).astype(np.float32).tolist() for row in indices]
     x = np.zeros((n_rows, width), dtype=np.float32)
     for row, (columns, entries) in enumerate(zip(indices, values, strict=True)):
@@ -309,10 +299,7 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, ROWS)
     write(b, {"n": ["1", "2"], "y": [0, 1]})
-    assert (
-        refusal(BadInputError, a, b)
-        == f'{b}: its columns are not those of {a}: "n" is of kind text, not number'
-    )
+    assert refusal(BadInputError, a, b) == f'{b}: its columns are not those of {a}: "n" is of kind text, not number'
     assert refusal(ParameterError, a, list_columns="n,v") == (
         f'list_columns: {a} has no column "n" of lists of numbers'
     )

@@ -93,9 +93,7 @@ def test_a_header_of_more_columns_than_can_be_named_is_not_taken_apart(tmp_path,
     given = {} if separator is None else {"separator": separator}
     if separator is None:
         monkeypatch.setattr("distls.ingestion.formats.csv_header._SEPARATORS", (",",))
-    with pytest.raises(
-        BadInputError, match="1,400,001 columns, whose names need more than 64 MiB of metadata"
-    ):
+    with pytest.raises(BadInputError, match="1,400,001 columns, whose names need more than 64 MiB of metadata"):
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="a", **given)
 
 
@@ -172,10 +170,7 @@ def test_refused_sources(tmp_path):
     assert refusal(tmp_path / "x.npy", labels=tmp_path / "y.npy") == (
         f"{tmp_path}/x.npy, row 1: a value is not finite in float32"
     )
-    assert (
-        refusal(tmp_path / "x.npy", labels=tmp_path / "short.npy")
-        == f"{tmp_path}/short.npy: 2 labels for 3 rows"
-    )
+    assert refusal(tmp_path / "x.npy", labels=tmp_path / "short.npy") == f"{tmp_path}/short.npy: 2 labels for 3 rows"
     assert (
         refusal(tmp_path / "x.npy")
         == f"{tmp_path}/x.npy: no labels; give their file with --labels, or ingest --unlabelled"
@@ -189,16 +184,10 @@ def test_refused_sources(tmp_path):
     )
     assert refusal(np.ones((2, 2)), y=[0]) == "y: shape (1,) does not go with the 2 rows of X"
     assert (
-        refusal(np.array([["a"]]), y=[0])
-        == "X: an array of shape (1, 1) and type <U1; rows of real numbers are needed"
+        refusal(np.array([["a"]]), y=[0]) == "X: an array of shape (1, 1) and type <U1; rows of real numbers are needed"
     )
-    assert (
-        refusal(-np.ones((2, 1)), y=[0, 1], transform="log1p")
-        == "X, row 0: log1p of -1; values must be above -1"
-    )
-    report = ingest(
-        tmp_path / "x.npy", tmp_path / "d", labels=tmp_path / "y.npy", on_error="skip", target="continuous"
-    )
+    assert refusal(-np.ones((2, 1)), y=[0, 1], transform="log1p") == "X, row 0: log1p of -1; values must be above -1"
+    report = ingest(tmp_path / "x.npy", tmp_path / "d", labels=tmp_path / "y.npy", on_error="skip", target="continuous")
     assert (report.rows, report.skipped) == (2, 1)
 
 

@@ -29,8 +29,7 @@ def test_what_is_staged_is_not_staged_again(tmp_path):
         ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS, executor=Dying(6))
     for name in ("d", "d-test"):
         assert raised(IncompleteError, open_dataset, tmp_path / name) == (
-            f"{tmp_path}/{name}: an ingest into it did not finish; run the same ingest again to resume it, "
-            "or remove it"
+            f"{tmp_path}/{name}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
         )
     staged = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "d" / ".ingest" / "chunks").glob("*.bin")}
     assert len(staged) == 6
@@ -86,9 +85,7 @@ def test_a_compressed_file_resumes_inside(tmp_path, monkeypatch):
         ingest(tmp_path / "a.svm.gz", tmp_path / "d")
     parts = []
     monkeypatch.setattr(
-        distls.workers.ingestion.stage_task,
-        "_write_batch",
-        lambda *call: parts.append(call[2]) or write(*call),
+        distls.workers.ingestion.stage_task, "_write_batch", lambda *call: parts.append(call[2]) or write(*call)
     )
     ingest(tmp_path / "a.svm.gz", tmp_path / "d")
     assert parts[0] == 3

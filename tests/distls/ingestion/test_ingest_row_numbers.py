@@ -238,9 +238,7 @@ def test_damage_is_found(held, tmp_path, name):
     content = bytearray(chunk.read_bytes())
     content[0] ^= 1
     chunk.write_bytes(content)
-    with pytest.raises(
-        CorruptDataError, match=f"origins of partition 0, array {name}: .*origins to do without"
-    ):
+    with pytest.raises(CorruptDataError, match=f"origins of partition 0, array {name}: .*origins to do without"):
         distls.predict(model, tmp_path / "d-test", tmp_path / "p.csv")
     assert not (tmp_path / "p.csv").exists()
 

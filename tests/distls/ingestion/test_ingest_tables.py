@@ -245,17 +245,14 @@ def test_unseen_categories_and_labels_of_test_data(tmp_path, training):
 def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
     def refusal(text, kind=MismatchError, **options):
         (tmp_path / "b.csv").write_text(text)
-        found = ingest_helpers.refusal(
-            kind, tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", **options
-        )
+        found = ingest_helpers.refusal(kind, tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", **options)
         return found.replace(str(tmp_path), "")
 
     assert refusal("age,job,group\n1,a,g0\n") == (
         '/b.csv: no column "size", which is a feature of /train; there are "age", "job", "group"'
     )
     assert refusal("age,job,size,new,group\n1,a,2,3,g0\n") == (
-        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out, '
-        "--unknown-features ignore all like it"
+        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out, --unknown-features ignore all like it'
     )
     assert refusal("1,2,3\n") == '/b.csv: 3 columns, but /train was made from 6; there are "0", "1", "2"'
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
@@ -397,21 +394,12 @@ def test_files_that_do_not_go_together(tmp_path):
 )  # fmt: skip
 def test_files_may_have_the_columns_in_another_order(tmp_path, columns, options, written):
     rows = range(24)
-    values = {
-        "x": [k + 0.5 for k in rows],
-        "z": [7 * k % 5 + 1 for k in rows],
-        "label": [k % 3 for k in rows],
-    }
-    values |= {
-        "city": [f"city {k % 4}" for k in rows],
-        "text": [f"some words {k % 5} about {k}" for k in rows],
-    }
+    values = {"x": [k + 0.5 for k in rows], "z": [7 * k % 5 + 1 for k in rows], "label": [k % 3 for k in rows]}
+    values |= {"city": [f"city {k % 4}" for k in rows], "text": [f"some words {k % 5} about {k}" for k in rows]}
     frame = pd.DataFrame(values)[columns]
 
     def read(name, *parts):
-        files = [
-            tmp_path / f"{name}{k}.{'csv.gz' if written == 'gz' else written}" for k in range(len(parts))
-        ]
+        files = [tmp_path / f"{name}{k}.{'csv.gz' if written == 'gz' else written}" for k in range(len(parts))]
         for part, file in zip(parts, files, strict=True):
             (part.to_parquet if written == "parquet" else part.to_csv)(file, index=False)
         ingest(files, tmp_path / name, label_column="label", shuffle=False, **options)

@@ -58,10 +58,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
         monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.svm", tmp_path / "d", shuffle=False)
         x, y = read_all(tmp_path / "d")
-        assert (
-            x.tolist()
-            == np.array([[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 3, 0], [0, 0, 0, 4], [5, 0, 0, 0]]).tolist()
-        )
+        assert x.tolist() == np.array([[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 3, 0], [0, 0, 0, 4], [5, 0, 0, 0]]).tolist()
         assert y.tolist() == [1, 0, 1, 1, 0]
         shutil.rmtree(tmp_path / "d")
 
@@ -193,9 +190,7 @@ def test_whole_numbers_that_look_like_a_quantity(tmp_path, n_rows, several):
     assert ingest(tmp_path / "a.svm", tmp_path / "e", target="class").notices == ()
 
 
-@pytest.mark.parametrize(
-    ("step", "first", "said"), [(1, 0, False), (1, 1, False), (1, 2, True), (2, 0, True)]
-)
+@pytest.mark.parametrize(("step", "first", "said"), [(1, 0, False), (1, 1, False), (1, 2, True), (2, 0, True)])
 def test_whole_numbers_without_a_gap_are_codes(tmp_path, step, first, said):
     # of a quantity with 40 values, 60 rows would miss several
     lines = [f"{first + step * (n % 40)} 1:{n}\n" for n in range(60)]

@@ -29,11 +29,7 @@ def test_numbers_as_names_are_the_columns(tmp_path):
     assert x.tolist() == [[1, 0, 0, 2, 0, 0], [0, 0, 0, 0.5, 0, 1], [0] * 6]
     assert y.tolist() == [1, 0, 1]
     assert (meta.classes, meta.zero_based, meta.weighted) == ([-1, 1], True, False)
-    assert meta.source == {
-        "format": "vw",
-        "files": ["a.txt"],
-        "recipe": {"hash_bits": None, "namespace": "f"},
-    }
+    assert meta.source == {"format": "vw", "files": ["a.txt"], "recipe": {"hash_bits": None, "namespace": "f"}}
     assert report.notices == (
         "the names of features are numbers of columns; --hash-bits 18 hashes them as vw does",
         "tag ignored in 1 row",
@@ -52,16 +48,12 @@ def test_other_names_are_hashed_as_vowpal_wabbit_does(tmp_path):
     assert rows == [{sun: 2.0, width: 2.5}, {fog: 1.0}, {sun: 3.0}]
     assert (meta.n_features, meta.zero_based, meta.weighted, meta.weight_sum) == (2**18, None, True, 3.5)
     assert part.sample_weight.tolist() == [2.0, 0.5, 1.0]
-    assert report.notices == (
-        "the names of features are hashed to 2**18 columns; --hash-bits chooses how many",
-    )
+    assert report.notices == ("the names of features are hashed to 2**18 columns; --hash-bits chooses how many",)
     narrow = ingest(tmp_path / "a.vw", tmp_path / "e", hash_bits=3, shuffle=False)
     assert narrow.notices == ()
     assert open_dataset(tmp_path / "e").meta.n_features == 8
     expected = np.zeros((3, 8))
-    for row, (name, space, value) in enumerate(
-        [("sun", "words", 2.0), ("fog", "words", 1.0), ("sun", "words", 3.0)]
-    ):
+    for row, (name, space, value) in enumerate([("sun", "words", 2.0), ("fog", "words", 1.0), ("sun", "words", 3.0)]):
         expected[row, column(space, name, 3)] += value
     expected[0, column("size", "width", 3)] += 2.5
     assert np.array_equal(read_all(tmp_path / "e")[0], expected)
@@ -172,16 +164,8 @@ def test_unlabelled_multilabel_and_skipped_rows(tmp_path):
     (tmp_path / "m.vw").write_text("5,3 | 1:1\n| 2:2\n7 0.5 2 | 1\n")
     report = ingest(tmp_path / "m.vw", tmp_path / "m", multilabel=True, shuffle=False)
     meta = open_dataset(tmp_path / "m").meta
-    assert (meta.target, meta.classes, meta.label_counts, meta.weighted) == (
-        "multilabel",
-        [3, 5, 7],
-        [1, 1, 1],
-        True,
-    )
+    assert (meta.target, meta.classes, meta.label_counts, meta.weighted) == ("multilabel", [3, 5, 7], [1, 1, 1], True)
     assert report.notices[1:] == ("base ignored in 1 row",)
     (tmp_path / "s.vw").write_text("1 |f 1\nx |f 2\n2 |f 1\n")
     report = ingest(tmp_path / "s.vw", tmp_path / "s", on_error="skip")
-    assert (report.rows, report.skipped_lines) == (
-        2,
-        (f'{tmp_path}/s.vw:2: "x": a label must be a decimal number',),
-    )
+    assert (report.rows, report.skipped_lines) == (2, (f'{tmp_path}/s.vw:2: "x": a label must be a decimal number',))

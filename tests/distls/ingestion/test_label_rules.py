@@ -44,9 +44,7 @@ def vw(folder, labels):
 
 def csv(folder, labels):
     own = ",label" * bool(labels)
-    rows = (
-        ",".join([IDS[n], *map(str, values(n)), *(labels[n : n + 1] if labels else ())]) for n in range(N)
-    )
+    rows = (",".join([IDS[n], *map(str, values(n)), *(labels[n : n + 1] if labels else ())]) for n in range(N))
     (folder / "a.csv").write_text(f"key,a,b,c,d,e{own}\n" + "".join(f"{row}\n" for row in rows))
     return folder / "a.csv", {"id_column": "key", **({"label_column": "label"} if labels else {})}
 
@@ -223,9 +221,7 @@ def test_a_file_with_lines_that_are_no_rows_does_not_shift_labels(tmp_path):
 def test_sets_of_labels_become_one_or_are_left_out(tmp_path):
     (tmp_path / "a.svm").write_text("1,2 1:1\n3 1:2\n1,3 1:3\n 1:4\n2 1:5\n")
     (tmp_path / "map.txt").write_text("1 low\n2 low\n3 high\n")
-    report = ingest(
-        tmp_path / "a.svm", tmp_path / "d", label_map=tmp_path / "map.txt", drop=["several", "unknown"]
-    )
+    report = ingest(tmp_path / "a.svm", tmp_path / "d", label_map=tmp_path / "map.txt", drop=["several", "unknown"])
     assert rows_of(tmp_path / "d") == [(0, "low"), (1, "high"), (4, "low")]
     assert report.dropped == {"several": 1, "unknown": 1}
     ingest(tmp_path / "a.svm", tmp_path / "sets", label_map=tmp_path / "map.txt", multilabel=True)
@@ -244,9 +240,7 @@ def test_labels_that_the_data_of_like_do_not_have_are_unknown(tmp_path):
     assert report.dropped == {"several": 2, "unknown": 1}
     (tmp_path / "c.svm").write_text("1,2 1:1\n")
     ingest(tmp_path / "c.svm", tmp_path / "sets", multilabel=True)
-    report = ingest(
-        tmp_path / "b.svm", tmp_path / "f", like=tmp_path / "sets", multilabel=True, drop="unknown"
-    )
+    report = ingest(tmp_path / "b.svm", tmp_path / "f", like=tmp_path / "sets", multilabel=True, drop="unknown")
     assert (report.dropped, report.rows) == ({"unknown": 2}, 2)
     assert open_dataset(tmp_path / "f").meta.label_counts == [1, 1]
     (tmp_path / "b.svm").write_text("5 1:1\n")
@@ -390,8 +384,7 @@ def test_rows_that_are_refused_take_their_sets_with_them(tmp_path):
     x = np.where(np.arange(60)[:, None] == 3, np.nan, X)
     ingest(x, tmp_path / "d", y=Y, on_error="skip", shuffle=False, split={"held": 0.5})
     counts = [
-        sum(c)
-        for c in zip(*(open_dataset(tmp_path / n).meta.label_counts for n in ("d", "d-held")), strict=True)
+        sum(c) for c in zip(*(open_dataset(tmp_path / n).meta.label_counts for n in ("d", "d-held")), strict=True)
     ]
     assert counts == np.delete(Y, 3, axis=0).sum(axis=0).tolist()
 

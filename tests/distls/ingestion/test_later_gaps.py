@@ -52,9 +52,9 @@ def sources(table, folder):
 @pytest.mark.parametrize("columns", TABLES.values(), ids=TABLES)
 def test_later_gaps_are_filled_in_and_named(tmp_path, columns):
     table, options = frame(columns), {"label_column": "y", "shuffle": False}
-    assert not any(
-        "missing" in n for n in ingest(table, tmp_path / "d", transform="auto", **options).notices
-    ) or ("gaps" in columns)
+    assert not any("missing" in n for n in ingest(table, tmp_path / "d", transform="auto", **options).notices) or (
+        "gaps" in columns
+    )
     later = table.iloc[:10].astype(object)
     usual = {"a": float(np.median(table["a"].astype(np.float32))), "c": "v"}
     wanted = later.copy()
@@ -88,9 +88,7 @@ def test_models_predict_rows_with_gaps_alike(tmp_path):
     rows = table.drop(columns="y").iloc[:3].astype(object)
     rows.loc[0, "a"], rows.loc[1, "c"] = None, None
     model = distls.load_model(tmp_path / "m")
-    with pytest.warns(
-        UserWarning, match=r'no row lacked in training.* "a" \(1 row: median .*most frequent v'
-    ):
+    with pytest.warns(UserWarning, match=r'no row lacked in training.* "a" \(1 row: median .*most frequent v'):
         own = model.decision_function(rows)
     usual = rows.copy()
     usual.loc[0, "a"], usual.loc[1, "c"] = float(np.median(table["a"].astype(np.float32))), "v"

@@ -86,10 +86,7 @@ def test_digits_and_labels_stay_or_are_named(labels, read):
         if "x" not in names:  # a column of integers that are all different may be left out
             assert said
             return
-        kept, merged = (
-            len(set(stored[:, names.index("x")].tolist())),
-            [n for n in said if "become equal" in n],
-        )
+        kept, merged = (len(set(stored[:, names.index("x")].tolist())), [n for n in said if "become equal" in n])
         # of a few fractions nobody is to be told that float32 rounds them, unless they are near each other
         assert kept == len(set(values)) or merged
         assert kept < len(set(map(float, values))) or not any("once transformed" in notice for notice in said)

@@ -9,11 +9,7 @@ from distls import ingest, open_dataset
 from distls.storage.errors import BadInputError, ParameterError
 from distls.testing.formats import read_all
 
-RCV1 = {
-    "labels": "rcv1-v2.topics.qrels",
-    "label_map": "rcv1.topics.hier.orig",
-    "drop": "several,unknown,empty",
-}
+RCV1 = {"labels": "rcv1-v2.topics.qrels", "label_map": "rcv1.topics.hier.orig", "drop": "several,unknown,empty"}
 N_ROWS = 240
 
 
@@ -34,19 +30,13 @@ def rcv1(folder, name, **options):
 )
 def test_rcv1_has_the_classes_of_a_level_of_its_hierarchy(tmp_path, level, classes):
     write_rcv1(tmp_path, N_ROWS)
-    wanted = [
-        (FIRST_ID + n, classes[n % 6])
-        for n, terms in enumerate(rcv1_rows(N_ROWS))
-        if n % 6 in classes and terms
-    ]
+    wanted = [(FIRST_ID + n, classes[n % 6]) for n, terms in enumerate(rcv1_rows(N_ROWS)) if n % 6 in classes and terms]
     for name, own in (("vectors", {"id_column": "label"}), ("tokens", {})):
         report, data = rcv1(tmp_path, name, label_level=level, **own)
         found = sorted(
             (int(row_id), data.meta.classes[code])
             for index in range(len(data))
-            for row_id, code in zip(
-                data.origins.read(index).ids.texts(), data.read(index).y.tolist(), strict=True
-            )
+            for row_id, code in zip(data.origins.read(index).ids.texts(), data.read(index).y.tolist(), strict=True)
         )
         assert found == wanted
         assert report.dropped == open_dataset(report.paths[0]).meta.source["rows"]["dropped"]

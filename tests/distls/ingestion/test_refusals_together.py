@@ -32,9 +32,7 @@ def gapped(suffix=""):
     return [
         {name: None if row in lacks.get(name, ()) else value for name, value in values.items()}
         for row in range(12)
-        for values in [
-            {"a": row + 0.5, "b": row * 2.5, "text": f"w{row} is a long text{suffix}", "y": row % 2}
-        ]
+        for values in [{"a": row + 0.5, "b": row * 2.5, "text": f"w{row} is a long text{suffix}", "y": row % 2}]
     ]
 
 
@@ -62,9 +60,7 @@ def test_missing_values_of_all_columns_are_told_at_once(tmp_path, name):
         assert f'column "{column}": the ' in message
         assert f"({count}, from " in message.partition('refused: column "a"')[2]
     assert "\n" not in message
-    report = ingest(
-        frame if name == "frame" else path, tmp_path / "d", label_column="y", on_error="skip", **options
-    )
+    report = ingest(frame if name == "frame" else path, tmp_path / "d", label_column="y", on_error="skip", **options)
     assert (report.rows, report.skipped) == (7, 5)
 
 
@@ -72,9 +68,7 @@ def test_missing_values_of_all_columns_are_told_at_once(tmp_path, name):
 def test_reading_stops_after_many_refused_rows(tmp_path, monkeypatch, name):
     """What was read is counted exactly; rows that lack a label, which may be left out, stop nothing."""
     monkeypatch.setattr(reader, "_MOST_REFUSED", 5)
-    rows = [
-        {"a": None if k % 3 == 0 else k + 0.5, "t": f"a text of {k} words", "y": k % 2} for k in range(60)
-    ]
+    rows = [{"a": None if k % 3 == 0 else k + 0.5, "t": f"a text of {k} words", "y": k % 2} for k in range(60)]
     frame = pd.DataFrame(rows).drop(columns="t" if name == "kernel.csv" else [])
     path = tmp_path / name
 
@@ -84,9 +78,7 @@ def test_reading_stops_after_many_refused_rows(tmp_path, monkeypatch, name):
         elif name == "a.parquet":
             frame.to_parquet(path, index=False)
         elif name == "a.jsonl":
-            path.write_text(
-                "".join(json.dumps(row) + "\n" for row in frame.astype(object).to_dict("records"))
-            )
+            path.write_text("".join(json.dumps(row) + "\n" for row in frame.astype(object).to_dict("records")))
         return frame if name == "frame" else path
 
     options = {"label_column": "y"} | ({} if name == "kernel.csv" else {"kind": "t=text"})
@@ -121,9 +113,7 @@ def write_json(path, rows):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_fields_of_late_records_are_columns(tmp_path, several):
-    rows = [
-        {"y": k % 2, "a": k} | ({"late": k / 2, "word": "uv"[k % 2]} if k > 600 else {}) for k in range(620)
-    ]
+    rows = [{"y": k % 2, "a": k} | ({"late": k / 2, "word": "uv"[k % 2]} if k > 600 else {}) for k in range(620)]
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"][: 1 + several]
     write_json(files[0], rows[: 510 if several else None])
     if several:
@@ -158,9 +148,7 @@ def test_batches_of_text_have_bounded_memory(tmp_path, monkeypatch):
 
 
 def test_the_separator_line_of_excel_is_no_row_of_a_mixed_table(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "sep=;\nday;y\n" + "".join(f"2024-01-{k + 1:02};{k % 2}\n" for k in range(20))
-    )
+    (tmp_path / "a.csv").write_text("sep=;\nday;y\n" + "".join(f"2024-01-{k + 1:02};{k % 2}\n" for k in range(20)))
     report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     assert report.rows == 20
     assert open_dataset(tmp_path / "d").feature_names()[0] == "day[days]"
@@ -184,9 +172,7 @@ def test_kinds_are_found_in_all_files_whatever_their_order(tmp_path):
 
 
 def test_a_label_too_large_for_a_number_is_no_word(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "a,y\n" + "".join(f"{k},{k % 3}\n" for k in range(9)) + "1,9007199254740993\n"
-    )
+    (tmp_path / "a.csv").write_text("a,y\n" + "".join(f"{k},{k % 3}\n" for k in range(9)) + "1,9007199254740993\n")
     assert not any("--na-values" in notice for notice in ingest(tmp_path / "a.csv", tmp_path / "d",
                                                                 label_column="y").notices)  # fmt: skip
 

@@ -21,11 +21,7 @@ def read(text, folder, label_column="y", **options):
     (folder / "a.csv").write_text(text)
     report = ingest(folder / "a.csv", folder / "d", label_column=label_column, shuffle=False, **options)
     x, y = read_all(open_dataset(folder / "d"))
-    return (
-        "\n".join(report.notices),
-        dict(zip(open_dataset(folder / "d").feature_names(), x.T, strict=True)),
-        y,
-    )
+    return ("\n".join(report.notices), dict(zip(open_dataset(folder / "d").feature_names(), x.T, strict=True)), y)
 
 
 def test_numbers_may_be_members_of_sets(tmp_path):
@@ -81,9 +77,7 @@ def test_masked_values_are_missing(tmp_path):
 
 
 def rows(*columns):
-    return "".join(
-        ",".join(map(str, (*row, k % 2))) + "\n" for k, row in enumerate(zip(*columns, strict=True))
-    )
+    return "".join(",".join(map(str, (*row, k % 2))) + "\n" for k, row in enumerate(zip(*columns, strict=True)))
 
 
 NOTICES = {
@@ -136,9 +130,7 @@ def test_what_is_certain_is_not_doubted(cells, tmp_path):
 
 def test_ids_of_the_first_rows_are_called_so(tmp_path):
     notices = read("customer_id,x,y\n" + rows([k % 700 for k in range(1300)], range(1300)), tmp_path)[0]
-    assert (
-        'column "customer_id" has another value in each of the first rows and is taken for an id' in notices
-    )
+    assert 'column "customer_id" has another value in each of the first rows and is taken for an id' in notices
 
 
 def test_a_file_that_is_given_twice_is_named(tmp_path):
@@ -152,8 +144,7 @@ def test_a_file_that_is_given_twice_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"kind": "a,b=ignore"}, {"ignore_columns": "a,b"}, {"ignore_columns": "a,b", "categorical": "x"}],
+    "options", [{"kind": "a,b=ignore"}, {"ignore_columns": "a,b"}, {"ignore_columns": "a,b", "categorical": "x"}]
 )
 def test_names_may_have_commas(options, tmp_path):
     text = '"a,b",x,y\n' + rows(range(9), range(9))
@@ -246,16 +237,13 @@ def test_commas_of_lists_separate_no_columns(tmp_path, mark):
 
 
 def test_dates_that_training_had_otherwise_are_named(tmp_path):
-    rows = pd.DataFrame(
-        {"d": [f"2024-{k % 12 + 1:02}-17" for k in range(40)], "x": range(40), "y": [0, 1] * 20}
-    )
+    rows = pd.DataFrame({"d": [f"2024-{k % 12 + 1:02}-17" for k in range(40)], "x": range(40), "y": [0, 1] * 20})
     read(rows.to_csv(index=False), tmp_path)
     later = rows.assign(d=[f"{k % 12 + 1}/2/2024" for k in range(40)])
     for name, source in (("frame", later), ("file", _file(later, tmp_path))):
         report = ingest(source, tmp_path / name, like=tmp_path / "d", shuffle=False)
-        assert (
-            "tells day and month apart, and the training data have no such dates: 1/2/2024 is read with the day"
-            in ("\n".join(report.notices))
+        assert "tells day and month apart, and the training data have no such dates: 1/2/2024 is read with the day" in (
+            "\n".join(report.notices)
         )
     certain = later.assign(d=["31/1/2024", *later["d"][1:]])
     assert not ingest(certain, tmp_path / "certain", like=tmp_path / "d").notices
@@ -294,9 +282,7 @@ def test_utf8_that_is_read_in_another_encoding_is_named(tmp_path):
     assert not any("UTF-8" in notice for notice in own.notices)
     (tmp_path / "b.csv").write_bytes(text.encode())
     report = ingest(tmp_path / "b.csv", tmp_path / "e", like=tmp_path / "d")
-    assert any(
-        "b.csv: valid UTF-8, with characters beyond ASCII, but read as cp1252" in n for n in report.notices
-    )
+    assert any("b.csv: valid UTF-8, with characters beyond ASCII, but read as cp1252" in n for n in report.notices)
 
 
 @pytest.mark.parametrize("at", [3, 700])

@@ -73,9 +73,7 @@ def trained(folder):
     return folder / "trained"
 
 
-@pytest.mark.parametrize(
-    ("header", "width"), [("2 7 5", 7), ("\ufeff2 7 5", 7), ("2 9999999999 9999999999", 3)]
-)
+@pytest.mark.parametrize(("header", "width"), [("2 7 5", 7), ("\ufeff2 7 5", 7), ("2 9999999999 9999999999", 3)])
 def test_the_header_of_xmc_files_is_no_row(tmp_path, header, width):
     (tmp_path / "a.txt").write_text(f"{header}\n0,4 0:1\n3 2:3\n")
     (notice,) = ingest(tmp_path / "a.txt", tmp_path / "d", multilabel=True).notices
@@ -93,10 +91,7 @@ def test_the_last_column_is_that_before_a_last_separator(tmp_path, header):
         meta = open_dataset(tmp_path / label).meta
         assert (meta.classes, meta.n_features) == ([0, 1], 2)
     ingest(tmp_path / "a.csv", tmp_path / "w", label_column="last", weight_column="-2")
-    assert (open_dataset(tmp_path / "w").meta.weighted, open_dataset(tmp_path / "w").meta.n_features) == (
-        True,
-        1,
-    )
+    assert (open_dataset(tmp_path / "w").meta.weighted, open_dataset(tmp_path / "w").meta.n_features) == (True, 1)
 
 
 @pytest.mark.parametrize("separator", [",", "\t"])
@@ -223,9 +218,7 @@ def test_a_pattern_is_not_expanded(tmp_path):
 
 def test_tags_that_are_ids_are_not_said_to_be_ignored(tmp_path):
     (tmp_path / "a.vw").write_text("1 'r1|a x\n2 'r2|a y\n")
-    assert not any(
-        "tag" in notice for notice in ingest(tmp_path / "a.vw", tmp_path / "d", id_column="tag").notices
-    )
+    assert not any("tag" in notice for notice in ingest(tmp_path / "a.vw", tmp_path / "d", id_column="tag").notices)
     assert any("tag" in notice for notice in ingest(tmp_path / "a.vw", tmp_path / "e").notices)
 
 
@@ -237,11 +230,7 @@ def test_the_index_of_pandas_is_no_feature_in_parquet_either(tmp_path):
     (notice,) = ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y").notices
     assert '--id-column "customer"' in notice
     ingest(frame, tmp_path / "f", label_column="y")
-    assert (
-        open_dataset(tmp_path / "d").feature_names()
-        == open_dataset(tmp_path / "f").feature_names()
-        == ["age"]
-    )
+    assert open_dataset(tmp_path / "d").feature_names() == open_dataset(tmp_path / "f").feature_names() == ["age"]
     ids = {"label_column": "y", "id_column": "customer"}
     assert ingest(tmp_path / "a.parquet", tmp_path / "i", **ids).notices == ()
     # a model of such a file from before has it as a feature, and reads it

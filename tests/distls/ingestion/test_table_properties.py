@@ -119,9 +119,7 @@ def test_files_in_any_order_and_without_header_are_one_table(frame, order, writt
         parts = [frame[:13], frame[13:20], frame[20:]]
         for k, part in enumerate(parts):
             # columns may have another order in any file but the first
-            (folder / f"{k}.csv").write_bytes(
-                csv_of(part[part.columns[:: 1 - 2 * (k == order[1])]], **written)
-            )
+            (folder / f"{k}.csv").write_bytes(csv_of(part[part.columns[:: 1 - 2 * (k == order[1])]], **written))
         together = pd.concat([parts[k] for k in order])
         (folder / "one.csv").write_bytes(csv_of(together, **written))
         expected = rows_of(folder / "one.csv", folder, "one", **options)

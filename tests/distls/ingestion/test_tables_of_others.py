@@ -39,9 +39,7 @@ def test_whole_numbers_as_categories_may_have_a_point(tmp_path, trained):
     (tmp_path / "b.csv").write_text(other)
     frame = pd.DataFrame({"c": [k % 3 for k in range(12)], "y": [0, 1] * 6})
     frame.astype({"c": float}).to_parquet(tmp_path / "b.parquet")
-    for number, source in enumerate(
-        (tmp_path / "b.csv", frame, frame.astype({"c": float}), tmp_path / "b.parquet")
-    ):
+    for number, source in enumerate((tmp_path / "b.csv", frame, frame.astype({"c": float}), tmp_path / "b.parquet")):
         found, _, notices = columns_of(source, tmp_path / f"{number}", like=tmp_path / "a", label_column=None)
         assert (found, notices) == (x, ())
 
@@ -94,13 +92,7 @@ def test_dates_of_another_order_name_the_option(tmp_path):
 def test_a_model_of_numbered_categories_predicts_frames_with_gaps(tmp_path):
     frame = pd.DataFrame({"c": [1, 2, 3] * 10, "b": range(30)})
     frame["y"] = (frame["c"] == 2).astype(int)
-    options = {
-        "categorical": "c",
-        "impute": "c=category",
-        "method": "gls",
-        "passes": 3,
-        "notify": lambda _: None,
-    }
+    options = {"categorical": "c", "impute": "c=category", "method": "gls", "passes": 3, "notify": lambda _: None}
     distls.train(frame, tmp_path / "m", label_column="y", **options)
     model = distls.load_model(tmp_path / "m")
     new = pd.DataFrame({"c": [1, 2, 3], "b": [0, 1, 2]})
@@ -119,9 +111,7 @@ def test_values_of_several_types_are_those_of_their_csv_file(tmp_path, dtype):
 
 
 def test_numbers_with_leading_zeros_are_named(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "zip,n,y\n" + "".join(f"{k * 37:05},{k}.05,{k % 2}\n" for k in range(1, 30))
-    )
+    (tmp_path / "a.csv").write_text("zip,n,y\n" + "".join(f"{k * 37:05},{k}.05,{k % 2}\n" for k in range(1, 30)))
     notices = columns_of(tmp_path / "a.csv", tmp_path / "a")[2]
     assert [n for n in notices if "begin with zeros" in n and '"zip"' in n and '"n"' not in n]
     # behind the first rows too
@@ -135,9 +125,7 @@ def test_numbers_with_leading_zeros_are_named(tmp_path):
     (tmp_path / "late.jsonl").write_text(
         "".join(f'{{"zip": {k}, "y": {k % 2}}}\n' for k in range(600)) + '{"zip": "007", "y": 0}\n'
     )
-    days = "".join(
-        f"{zip},2024-01-{k % 28 + 1:02},{k % 2}\n" for k, zip in enumerate([*range(600), "007"] * 16)
-    )
+    days = "".join(f"{zip},2024-01-{k % 28 + 1:02},{k % 2}\n" for k, zip in enumerate([*range(600), "007"] * 16))
     (tmp_path / "days.csv").write_text(f"zip,day,y\n{days}")
     for name in ("late.jsonl", "days.csv"):
         notices = columns_of(tmp_path / name, tmp_path / name[:4], transform="auto")[2]
@@ -183,11 +171,7 @@ def test_a_column_declared_to_be_of_numbers_stays_one(tmp_path):
 
 def test_exponents_of_any_size_are_not_written_out(tmp_path):
     begun = time.process_time()
-    assert [*map(is_rounded, map(Decimal, ("1e-99999999", "0e-99999999", "1e99999999")))] == [
-        True,
-        False,
-        True,
-    ]
+    assert [*map(is_rounded, map(Decimal, ("1e-99999999", "0e-99999999", "1e99999999")))] == [True, False, True]
     assert time.process_time() - begun < 0.1  # of 100 MB each it took seconds
     # of more digits than Python's decimal numbers have
     (tmp_path / "a.csv").write_text("a,y\n" + f"1.00000000e-{'9' * 20},0\n1.5,1\n" * 2)
@@ -259,9 +243,7 @@ def test_categories_may_have_the_names_of_their_columns(tmp_path):
     assert columns_of(tmp_path / "a.csv", tmp_path / "d")[1] == ["t=f", "t=t", "n"]
 
 
-@pytest.mark.parametrize(
-    "values", [[1, 2] * 20, [True, False] * 20, [1.5, None] * 20], ids=["whole", "truths", "gaps"]
-)
+@pytest.mark.parametrize("values", [[1, 2] * 20, [True, False] * 20, [1.5, None] * 20], ids=["whole", "truths", "gaps"])
 def test_categories_of_numbers_are_categories(tmp_path, values):
     frame = pd.DataFrame({"c": pd.Categorical(values), "a": range(40), "y": [0, 1] * 20})
     x, names, _ = columns_of(frame, tmp_path / "f", impute="category")
@@ -407,9 +389,7 @@ def test_labels_that_only_held_out_rows_have_are_named(tmp_path):
     sets = [[0, k % 2 + 1] for k in range(40)]
     sets[7] = [0, 9]
     found = [
-        ingest(
-            np.eye(40), tmp_path / f"{seed}", y=sets, multilabel=True, split={"test": 0.5}, seed=seed
-        ).notices
+        ingest(np.eye(40), tmp_path / f"{seed}", y=sets, multilabel=True, split={"test": 0.5}, seed=seed).notices
         for seed in range(4)
     ]
     counts = [open_dataset(tmp_path / f"{seed}").meta.label_counts[-1] for seed in range(4)]
@@ -457,10 +437,7 @@ def test_a_word_that_makes_ids_of_numbers_is_named(tmp_path):
     notices, found, _ = ingested(tmp_path, [f"{k}.5" for k in range(N)] + ["Total"])
     assert [*found] == ["x"]
     assert '"a" has another value in each row and is taken for an id' in notices
-    assert (
-        f'such as 0.5, but also "Total" ({tmp_path}/a.csv:62): it is no number; --na-values "Total"'
-        in notices
-    )
+    assert f'such as 0.5, but also "Total" ({tmp_path}/a.csv:62): it is no number; --na-values "Total"' in notices
 
 
 def test_ids_that_are_numbers_with_a_unit_are_named(tmp_path):
@@ -470,15 +447,12 @@ def test_ids_that_are_numbers_with_a_unit_are_named(tmp_path):
 
 
 def test_a_table_of_ids_alone_says_what_helps(tmp_path):
-    with pytest.raises(
-        BadInputError, match=r'no column is left .*; --kind "a=number" or "a=category" makes it one'
-    ):
+    with pytest.raises(BadInputError, match=r'no column is left .*; --kind "a=number" or "a=category" makes it one'):
         ingested(tmp_path, [f"10.0.{k}.{k}" for k in range(N)], ignore_columns="x")
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [("1,23,456", 123456), ("12,34,567.5", 1234567.5), ("1,234", 1234), ("1,23,45,678", 12345678)],
+    ("text", "number"), [("1,23,456", 123456), ("12,34,567.5", 1234567.5), ("1,234", 1234), ("1,23,45,678", 12345678)]
 )
 def test_thousands_as_in_india(tmp_path, text, number):
     notices, found, _ = ingested(tmp_path, [text, "1,234", "2,34,567"] * 5, dtype="float64", decimal=".")
@@ -494,9 +468,7 @@ def test_days_of_weeks_are_dates():
 def test_dates_of_zeros_are_named_as_missing_values(tmp_path):
     """MySQL writes them."""
     days = [f"2024-01-{k % 28 + 1:02}" for k in range(N)] + ["0000-00-00"]
-    with pytest.raises(
-        BadInputError, match=r'"0000-00-00": expected a date.*; --na-values "0000-00-00" if it stands'
-    ):
+    with pytest.raises(BadInputError, match=r'"0000-00-00": expected a date.*; --na-values "0000-00-00" if it stands'):
         ingested(tmp_path, days, kind="a=date")
     found = ingested(tmp_path, days, na_values="0000-00-00", transform="auto")[1]
     assert found["a[days][missing]"].argmax() == N
@@ -505,10 +477,7 @@ def test_dates_of_zeros_are_named_as_missing_values(tmp_path):
 def test_dates_of_the_last_year_are_named(tmp_path):
     days = [f"2024-01-{k % 28 + 1:02}" for k in range(N)] + ["9999-12-31"]
     notices = ingested(tmp_path, days)[0]
-    assert (
-        'dates in "a" such as 9999-12-31 may stand for no value: --na-values "9999-12-31" reads them so'
-        in notices
-    )
+    assert 'dates in "a" such as 9999-12-31 may stand for no value: --na-values "9999-12-31" reads them so' in notices
 
 
 @pytest.mark.parametrize(

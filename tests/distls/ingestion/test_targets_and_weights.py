@@ -63,9 +63,7 @@ def test_a_model_of_several_targets_scores_and_predicts_files(tmp_path):
     frame = make_frame()
     frame.to_csv(tmp_path / "a.csv", index=False)
     options = {"method": "gls", "params": {"alpha": 1e-6}, "notify": lambda _: None}
-    distls.train(
-        tmp_path / "a.csv", tmp_path / "m", label_column=TARGETS, test=[tmp_path / "a.csv"], **options
-    )
+    distls.train(tmp_path / "a.csv", tmp_path / "m", label_column=TARGETS, test=[tmp_path / "a.csv"], **options)
     found = distls.evaluate(tmp_path / "m", tmp_path / "a.csv")
     assert found.mse < 1e-4
     assert [line["output"] for line in found.to_json()["per_output"]] == TARGETS
@@ -187,14 +185,10 @@ def test_refused_weights(weighted, tmp_path, name, options, keyword):
 def test_rows_without_one_of_several_targets_are_left_out_as_asked(tmp_path):
     frame = make_frame()
     frame.loc[7, TARGETS[1]] = np.nan
-    for number, (source, options) in enumerate(
-        [*sources(frame, tmp_path)[:2], (frame[["a", "b"]].to_numpy(), {})]
-    ):
+    for number, (source, options) in enumerate([*sources(frame, tmp_path)[:2], (frame[["a", "b"]].to_numpy(), {})]):
         options = options or {"y": frame[TARGETS].to_numpy()}
         with pytest.raises(BadInputError, match="no label; --drop unknown leaves such rows out"):
             ingest(source, tmp_path / f"r{number}", shuffle=False, **options)
         report = ingest(source, tmp_path / f"{number}", shuffle=False, drop=["unknown"], **options)
         assert report.dropped == {"unknown": 1}
-        assert np.array_equal(
-            read_all(open_dataset(tmp_path / f"{number}"))[1], frame[TARGETS].drop(7).to_numpy()
-        )
+        assert np.array_equal(read_all(open_dataset(tmp_path / f"{number}"))[1], frame[TARGETS].drop(7).to_numpy())

@@ -7,14 +7,7 @@ import scipy.sparse as sp
 import xarray
 from helpers import labelled_rows
 
-from distls import (
-    CSGDRegressor,
-    GeneralizedLeastSquaresRegressor,
-    StochasticClassifier,
-    fit,
-    ingest,
-    open_dataset,
-)
+from distls import CSGDRegressor, GeneralizedLeastSquaresRegressor, StochasticClassifier, fit, ingest, open_dataset
 from distls.ingestion.formats.memory_arrays import unwrapped
 from distls.storage.errors import BadInputError, ParameterError
 
@@ -45,9 +38,7 @@ def test_they_are_the_arrays_that_they_wrap(kind, tmp_path):
 
 def test_a_stream_takes_them():
     own = StochasticClassifier(loss="log").partial_fit(ROWS, LABELS, classes=[0, 1, 2])
-    assert np.array_equal(
-        own.coef_, StochasticClassifier(loss="log").partial_fit(X, Y, classes=[0, 1, 2]).coef_
-    )
+    assert np.array_equal(own.coef_, StochasticClassifier(loss="log").partial_fit(X, Y, classes=[0, 1, 2]).coef_)
 
 
 @pytest.mark.slow
@@ -77,9 +68,7 @@ def test_what_is_no_array_is_one_line(wrong, message, tmp_path):
 
 
 def test_arrays_are_no_data_set():
-    with pytest.raises(
-        ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"
-    ):
+    with pytest.raises(ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"):
         fit("sgd", X)
 
 

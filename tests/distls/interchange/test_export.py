@@ -153,9 +153,7 @@ def test_sklearn_of_texts(tmp_path):
     found, model = load_skops(done.path), distls.load_model(tmp_path / "run")
     assert same(found.predict(texts), model.predict(texts))
     assert close(found.predict_proba(texts), model.predict_proba(texts))
-    with pytest.raises(
-        ParameterError, match="hashing of text cannot be expressed in ONNX; --to sklearn includes"
-    ):
+    with pytest.raises(ParameterError, match="hashing of text cannot be expressed in ONNX; --to sklearn includes"):
         distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
 
 
@@ -254,9 +252,7 @@ def test_raw_columns(tmp_path, kind, how):
             assert same(reader.predict(rows), labels)
             assert close(reader.predict_proba(rows), expected)
     if how == "impute":
-        with pytest.raises(
-            ParameterError, match="cannot be exported to csv; --to weights has the weights by"
-        ):
+        with pytest.raises(ParameterError, match="cannot be exported to csv; --to weights has the weights by"):
             distls.export(model, tmp_path / "m.csv", to="csv")
     done = distls.export(model, tmp_path / "w.csv", to="weights")
     assert done.expects.endswith("after the transforms " + ",".join(s["name"] for s in model.transforms))
@@ -333,9 +329,7 @@ def test_what_a_format_cannot_read_is_named(tmp_path):
         distls.export(tmp_path / "run2", tmp_path / "m.onnx", to="onnx")
     names = distls.load_model(tmp_path / "run2").get_feature_names_out()
     expected = distls.export(tmp_path / "run2", tmp_path / "w.csv", to="weights").expects
-    assert (
-        f"rows of {len(names)} numbers, categories as indicators from {names[0]} to {names[-1]}, " in expected
-    )
+    assert f"rows of {len(names)} numbers, categories as indicators from {names[0]} to {names[-1]}, " in expected
 
 
 def test_encoded_numbers_are_named(tmp_path):
@@ -344,10 +338,7 @@ def test_encoded_numbers_are_named(tmp_path):
     distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"loss": "log"}, passes=2)
     done = distls.export(tmp_path / "run", tmp_path / "m.model", to="liblinear")
     assert done.columns[:3] == ("age", "job=12", "job=Köhler")
-    assert (
-        "7 numbers, categories as indicators from age to size, whose names `--to weights` lists"
-        in done.expects
-    )
+    assert "7 numbers, categories as indicators from age to size, whose names `--to weights` lists" in done.expects
 
 
 def _as_csv(rows):
@@ -414,9 +405,7 @@ def test_liblinear_of_numbers(tmp_path):
 
 def run_vw(root, lines):
     """Return the predictions of ``vw -t`` for lines of text."""
-    workspace = pytest.importorskip(
-        "vowpalwabbit", reason="pip install vowpalwabbit to test its models"
-    ).Workspace
+    workspace = pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models").Workspace
     (root / "x.txt").write_text("".join(f"{line}\n" for line in lines))
     workspace(f"-t -i {root / 'm.vw'} -d {root / 'x.txt'} -p {root / 'out'} --quiet").finish()
     return np.loadtxt(root / "out")
@@ -442,9 +431,7 @@ def test_vw(made, tmp_path, kind, transform):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ovr_hinge", "ovr_log"])
 def test_vw_of_sets_of_labels(tmp_path, loss):
-    workspace = pytest.importorskip(
-        "vowpalwabbit", reason="pip install vowpalwabbit to test its models"
-    ).Workspace
+    workspace = pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models").Workspace
     x, y = rows_with_labels(3000, 8, 5)
     with (tmp_path / "train.svm").open("wb") as file:
         dump_svmlight_file(x[:1000], y[:1000], file, multilabel=True)
@@ -480,10 +467,7 @@ def test_vw_of_its_own_text(tmp_path, fit_intercept):
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
     rng = np.random.default_rng(0)
     words = rng.integers(0, 300, (N_ROWS, 12))
-    lines = [
-        " ".join(["|a", *(f"w{w}" for w in row[:6]), "|b", *(f"w{w}" for w in row[6:])])
-        for row in words.tolist()
-    ]
+    lines = [" ".join(["|a", *(f"w{w}" for w in row[:6]), "|b", *(f"w{w}" for w in row[6:])]) for row in words.tolist()]
     y = words.argmin(axis=1) // 4
     text = "".join(f"{label} {line}\n" for label, line in zip(y[:2000].tolist(), lines, strict=False))
     (tmp_path / "train.vw").write_text(text)
@@ -558,9 +542,7 @@ def test_the_command_and_its_refusals(tmp_path):
 
 
 @pytest.mark.fast_cases("onnx-cls-calibrated least squares$")
-@pytest.mark.parametrize(
-    ("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")]
-)
+@pytest.mark.parametrize(("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")])
 @pytest.mark.parametrize("to", ["onnx", "sklearn", "liblinear", "vw", "npz", "csv"])
 def test_what_is_not_linear_is_refused(tmp_path, method, what, to):
     x, y = rows_with_numbers(200, 6, 3)
@@ -573,17 +555,13 @@ def test_what_is_not_linear_is_refused(tmp_path, method, what, to):
 
 
 @pytest.mark.fast_cases("onnx")
-@pytest.mark.parametrize(
-    ("to", "package"), [("onnx", "onnx"), ("sklearn", "skops.io"), ("vw", "vowpalwabbit")]
-)
+@pytest.mark.parametrize(("to", "package"), [("onnx", "onnx"), ("sklearn", "skops.io"), ("vw", "vowpalwabbit")])
 def test_missing_packages_are_named(tmp_path, monkeypatch, to, package):
     x, y = rows_with_numbers(200, 6, 3)
     distls.ingest(x, tmp_path / "train", y=y.argmax(axis=1))
     distls.fit("gls", tmp_path / "train", tmp_path / "run", passes=1)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        ParameterError, match=rf"^--to {to} needs the package .*; pip install 'distls\[{to}\]'"
-    ):
+    with pytest.raises(ParameterError, match=rf"^--to {to} needs the package .*; pip install 'distls\[{to}\]'"):
         distls.export(tmp_path / "run", tmp_path / "out", to=to)
 
 

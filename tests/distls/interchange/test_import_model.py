@@ -118,9 +118,7 @@ def example_lines(n, k):
     for _ in range(n):
         y = int(rng.integers(k))
         label = y + 1 if k > 2 else 2 * y - 1
-        lines.append(
-            f"{label} |f w{y}:{rng.random():.2f} u{rng.integers(9)} |g a{rng.integers(3)}:0.5 {y + 3}:1"
-        )
+        lines.append(f"{label} |f w{y}:{rng.random():.2f} u{rng.integers(9)} |g a{rng.integers(3)}:0.5 {y + 3}:1")
     return lines
 
 
@@ -172,9 +170,7 @@ def test_two_classes(tmp_path, options):
     path, lines, found = trained_by_vw(tmp_path, f"--loss_function logistic {options}", 2, "readable_model")
     model = distls.import_model(path, tmp_path / "model", source="vw")
     rows = predictions(tmp_path / "model", lines, tmp_path)
-    assert [int(row[1]) for row in rows] == np.where(
-        found > (0.5 if "link" in options else 0), 1, -1
-    ).tolist()
+    assert [int(row[1]) for row in rows] == np.where(found > (0.5 if "link" in options else 0), 1, -1).tolist()
     if "link" in options:
         plain = [line.split(" ", 1)[1] for line in lines]
         (tmp_path / "u.vw").write_text("\n".join(plain) + "\n")
@@ -224,8 +220,7 @@ def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
 
 @pytest.mark.fast_cases(r"--learning_rate 0\.2$")
 @pytest.mark.parametrize(
-    "options",
-    ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"],
+    "options", ["--learning_rate 0.2", "--power_t 0.3", "--adaptive", "--normalized --invariant", "--ftrl", "--coin"]
 )
 def test_models_are_read_whatever_rule_their_steps_followed(tmp_path, options):
     (tmp_path / "m").write_text(HEAD.format(f" {options}") + "3:0.5 1 2\n")

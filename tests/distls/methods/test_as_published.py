@@ -85,9 +85,7 @@ def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
     given = {**A, "loss": "hinge", "batch_size": 2, "ball": True, "average": average, "dtype": "float64"}
     model = fit("mcid", dataset, params=given, as_published=True, passes=PASSES, eval_every=0).model
     started = {"w0": ZERO, "tail_from": 0.0}
-    free, held = (
-        mcid.train(x, y, "crammer_singer", ALPHA, drawn(2), **started, ball=ball) for ball in (False, True)
-    )
+    free, held = (mcid.train(x, y, "crammer_singer", ALPHA, drawn(2), **started, ball=ball) for ball in (False, True))
     expected = held.w if average == "none" else held.w_sum / len(drawn(2))
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert np.abs(free.w_sum - held.w_sum).max() > 1e-3 * np.abs(held.w_sum).max()
@@ -99,16 +97,12 @@ def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
 def test_calibrated_least_squares_starts_from_w_0(data, tmp_path):
     """Algorithm 2; with W_0, whose residuals are fitted first, so that it leaves no trace without a ridge."""
     dataset, x, y = data
-    start = fit(
-        "gls", dataset, tmp_path / "w0", params={"alpha": 0.1, "fit_intercept": False}, passes=5, eval_every=0
-    )
+    start = fit("gls", dataset, tmp_path / "w0", params={"alpha": 0.1, "fit_intercept": False}, passes=5, eval_every=0)
     given = {"dtype": "float64", "rounds": PASSES, "init": str(start.run)}
     model = fit("cls", dataset, params=given, as_published=True).model
     recipe, weights = model.recipe["calibration"], model.arrays["calibration"]
     found = replay(Basis.of_recipe(recipe), recipe["onto"], weights, x @ model.weights)
-    np.testing.assert_allclose(
-        found, printed.calibrated_from(x, EYE[y], start.model.weights, PASSES), atol=1e-9
-    )
+    np.testing.assert_allclose(found, printed.calibrated_from(x, EYE[y], start.model.weights, PASSES), atol=1e-9)
 
 
 @pytest.mark.fast_cases("single")
@@ -133,9 +127,7 @@ def test_t_steps_of_mcid_end_within_a_pass(data, steps, r, shuffle):
     dataset, x, y = data
     given = {**A, "loss": "hinge", "batch_size": r, "steps": steps, "shuffle": shuffle, "dtype": "float64"}
     result = fit("mcid", dataset, params=given, as_published=True, eval_every=0)
-    stored = [
-        part[i : i + r] for part in np.split(np.arange(N), [25, 50, 75]) for i in range(0, len(part), r)
-    ]
+    stored = [part[i : i + r] for part in np.split(np.arange(N), [25, 50, 75]) for i in range(0, len(part), r)]
     batches = drawn(r) if shuffle == "draws" else stored * PASSES
     expected = mcid.train(x, y, "crammer_singer", ALPHA, batches[:steps], w0=ZERO).w
     np.testing.assert_allclose(result.model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
@@ -147,12 +139,8 @@ def test_t_steps_of_mcid_end_within_a_pass(data, steps, r, shuffle):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "schedule", "eta0"), [("adaline", "constant", 0.01), ("c-adaline", "sqrt", 0.1)]
-)
-def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(
-    data, tmp_path, method, schedule, eta0
-):
+@pytest.mark.parametrize(("method", "schedule", "eta0"), [("adaline", "constant", 0.01), ("c-adaline", "sqrt", 0.1)])
+def test_two_classes_have_targets_minus_one_and_one_and_the_sign_decides(data, tmp_path, method, schedule, eta0):
     """Section 5.2 of the constrained SGD paper; more classes have the indicators of its Algorithm 2."""
     _, x, y = data
     two = (y == 2).astype(np.int32)
@@ -177,9 +165,7 @@ def test_a_refit_after_the_box_keeps_to_the_selected_columns(form, tmp_path):
     dataset, *_ = written(form, tmp_path / "d")
     given = {"alpha": 0.12, "step": "constant", "tau": 0.05}
     sparse = fit("bcd", dataset, params=given, as_published=True, passes=300).model.weights.any(axis=1)
-    refitted = fit(
-        "bcd", dataset, params={**given, "debias": 1e-3}, as_published=True, passes=400
-    ).model.weights
+    refitted = fit("bcd", dataset, params={**given, "debias": 1e-3}, as_published=True, passes=400).model.weights
     assert 0 < sparse.sum() < D
     np.testing.assert_array_equal(refitted.any(axis=1), sparse)
 
@@ -252,10 +238,7 @@ def test_an_estimator_has_the_box_too(data):
 def test_t0_is_judged_on_the_rows_it_was_tried_on():
     stats = ProblemStats("ovr_squared_hinge", "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
     given = {"diagonal": "paper", "t0": None, "skip": None}
-    choices = [
-        METHODS["sgdqn"].load_steps()(stats, given | own, 1, warm=False)
-        for own in ({}, {"trial": "same-rows"})
-    ]
+    choices = [METHODS["sgdqn"].load_steps()(stats, given | own, 1, warm=False) for own in ({}, {"trial": "same-rows"})]
     assert [choice.same_rows for choice in choices] == [False, True]
 
 

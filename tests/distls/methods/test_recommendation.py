@@ -42,10 +42,7 @@ def test_few_rows_take_newton(narrow, wide):
     assert (found.method, found.params) == (
         "newton", {"loss": losses, "alpha": "path", "alphas": 6, "folds": 3, **own},
     )  # fmt: skip
-    assert (
-        found.reason
-        == "60 rows fit in memory: the exact optimum, the strength found by 3-fold cross-validation"
-    )
+    assert found.reason == "60 rows fit in memory: the exact optimum, the strength found by 3-fold cross-validation"
 
 
 def grown(data, **fields):

@@ -23,13 +23,7 @@ from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.errors import ParameterError
 from distls.testing.solvers import SolverContract
 from distls.workers.compilation.jit import kernel
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_scores,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_scores, row_span, row_weight
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.stochastic.step_choice import StepChoice
@@ -96,9 +90,7 @@ class MomentumLearner(KernelLearner):
 
 def momentum_steps(stats, params, n_lanes, *, warm):
     eta0 = params["eta0"] or 1.0 / stats.mean_square_norm
-    update = MomentumUpdate(
-        **stats.objective(), eta0=eta0 * (1 - params["momentum"]), momentum=params["momentum"]
-    )
+    update = MomentumUpdate(**stats.objective(), eta0=eta0 * (1 - params["momentum"]), momentum=params["momentum"])
     return StepChoice(update)
 
 

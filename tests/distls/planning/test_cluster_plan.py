@@ -253,9 +253,7 @@ def test_the_plan_of_the_same_size_is_that_of_the_data(wide):
     cluster, setting = Cluster(2, 2, TEN_GBIT, 1e-3), {"loss": "hinge"}
     stored = int(open_dataset(wide).stored_bytes.sum())
     made = plan_cluster("mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False)
-    grown = plan_cluster(
-        "mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False, stored_bytes=stored
-    )
+    grown = plan_cluster("mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False, stored_bytes=stored)
     assert grown.plan.bytes_per_pass == made.plan.bytes_per_pass == stored
     assert grown.n_rows == made.n_rows
     assert made.round_seconds is made.plan.seconds_per_pass is made.limited_by is None
@@ -308,9 +306,7 @@ def test_idle_threads_are_told_of(wide):
         "smaller ones would make more lanes"
     )
     many = _plan(wide, "1000x8", MOST_LANES, rate=1e5)
-    assert (
-        many.advice == f"{8000 - MOST_LANES} of 8000 threads are idle: there are {MOST_LANES} lanes at most"
-    )
+    assert many.advice == f"{8000 - MOST_LANES} of 8000 threads are idle: there are {MOST_LANES} lanes at most"
     # also where something else takes the longest
     slow = _plan(wide, "100x8", 8, bandwidth=1e5)
     assert slow.limited_by != "lanes"
@@ -382,9 +378,7 @@ def test_scores_of_every_row_that_do_not_fit_are_not_held(small):
     with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .* TiB\) but may use") as refused:
         plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**12, **gib)
     assert "train on" not in str(refused.value)  # eight partitions at a time leave no room for any score
-    with pytest.raises(
-        MemoryPlanError, match=r"a worker needs .* rows .*train on [1-9]\d* rows, which would fit"
-    ):
+    with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .*train on [1-9]\d* rows, which would fit"):
         plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**10, **gib)
     made = plan_cluster("bcd", small, {}, cluster=cluster, stored_bytes=10**9, **gib)
     assert made.plan.reductions == 3  # a descent, a read of all columns, the dual

@@ -136,9 +136,7 @@ def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(job, 
 
 
 @given(jobs, shapes, st.integers(1, 8))
-@example(
-    {"dataset": _data([0], [0]), "weight_bytes": 21846, "result_copies": 3, "lanes": 10}, (9, 1, True), 1
-)
+@example({"dataset": _data([0], [0]), "weight_bytes": 21846, "result_copies": 3, "lanes": 10}, (9, 1, True), 1)
 def test_more_threads_need_no_less(job, shape, factor):
     workers, threads, compiles = shape
     fewer, more = _needed(job, shape), _needed(job, (workers, 2 * threads, compiles))
@@ -193,9 +191,7 @@ def test_what_a_worker_seldom_needs_is_named_reserve(lanes, share):
     assert parts["base"] + parts["reserve"] == BASE_BYTES
     needed = sum(size for name, size in parts.items() if "cache" not in name)
     tight = _plan(MemoryBudget(int((needed + 100 * MIB) / SAFE_FRACTION) + 2, workers=2), lanes=lanes)
-    assert tight.worker_parts["cache"] == pytest.approx(100 * MIB, abs=4), (
-        "a cache below its share is no reserve"
-    )
+    assert tight.worker_parts["cache"] == pytest.approx(100 * MIB, abs=4), "a cache below its share is no reserve"
     assert tight.worker_parts["cache reserve"] == 0
 
 

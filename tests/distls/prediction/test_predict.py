@@ -135,9 +135,7 @@ def test_the_top_classes_are_those_of_whole_sorted_rows(k):
 
 
 def test_equal_classes_tie_in_the_file(dataset, model, tmp_path):
-    same = replace(
-        model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32)
-    )
+    same = replace(model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32))
     predict(same, dataset, tmp_path / "p.csv", top=2)
     assert {tuple(row[1::2]) for row in read_csv(tmp_path / "p.csv")[1:]} == {(CLASSES[0], CLASSES[1])}
 
@@ -211,17 +209,12 @@ def test_predictions_are_replaced_when_the_new_ones_are_complete(dataset, model,
     predict(model, dataset, place, top=2)
     before = _content(place)
     with pytest.raises(StorageError):
-        predict(
-            model, dataset, place, overwrite=True, executor=Failing(OSError(28, "No space left on device"))
-        )
+        predict(model, dataset, place, overwrite=True, executor=Failing(OSError(28, "No space left on device")))
     assert _content(place) == before  # a failure leaves the old ones
     predict(model, dataset, place, overwrite=True)
     predict(model, dataset, fresh)
     assert _content(place) == _content(fresh) != before
-    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == [
-        fresh.name,
-        place.name,
-    ]
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == [fresh.name, place.name]
 
 
 def test_predictions_with_a_long_header_are_replaced(tmp_path):
@@ -239,9 +232,7 @@ def test_predictions_with_a_long_header_are_replaced(tmp_path):
 
 def test_little_is_read_of_a_file_whose_first_line_ends_otherwise(tmp_path, monkeypatch):
     sizes = []
-    monkeypatch.setattr(
-        predictions, "first_bytes", lambda path, size: sizes.append(size) or first_bytes(path, size)
-    )
+    monkeypatch.setattr(predictions, "first_bytes", lambda path, size: sizes.append(size) or first_bytes(path, size))
     for header in ("row,prediction", 'row,"prediction_a\nb"'):
         (tmp_path / "p.csv").write_text(f"{header}\n" + "0,1.5\n" * 2**15)
         assert not are_predictions(tmp_path / "p.csv")
@@ -284,9 +275,7 @@ def test_what_is_predicted_is_not_replaced(tmp_path, monkeypatch, how):
     """Predictions may be the source of others: what is in the file does not protect it."""
     monkeypatch.chdir(tmp_path)
     source, out = tmp_path / "p.csv", tmp_path / "out.csv"
-    source.write_text(
-        "row,label,score\r\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\r\n" for i in range(20)), newline=""
-    )
+    source.write_text("row,label,score\r\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\r\n" for i in range(20)), newline="")
     ingest(source, tmp_path / "d", label_column="label")
     fit("gls", tmp_path / "d", tmp_path / "run", passes=1)
     if how == "link":

@@ -130,9 +130,7 @@ def test_a_report_is_read_and_sorted_by_the_keys(tab, report):
         assert tab.focused()["ringed"], tab.focused()
         tab.press("Tab")
     tab.press("Enter")
-    column = (
-        "[...document.activeElement.closest('table').tBodies[0].rows].map(r => Number(r.cells[4].dataset.v))"
-    )
+    column = "[...document.activeElement.closest('table').tBodies[0].rows].map(r => Number(r.cells[4].dataset.v))"
     rising = tab.value(column)
     assert rising == sorted(rising)
     tab.press("Enter")
@@ -145,9 +143,7 @@ def test_a_script_that_is_not_ours_does_not_run(tab, report, tmp_path):
     # as if a name had not been escaped: the policy of the page is a second wall
     text = report.read_text(encoding="utf-8")
     changed = tmp_path / "changed.html"
-    changed.write_text(
-        text.replace("<main>", "<main><script>document.title = 'gone'</script>"), encoding="utf-8"
-    )
+    changed.write_text(text.replace("<main>", "<main><script>document.title = 'gone'</script>"), encoding="utf-8")
     tab.show(changed, width=1280)
     assert tab.value("document.title") == "run: distls report"
     assert any("Content Security Policy" in line for line in tab.said)
@@ -160,10 +156,7 @@ def test_tables_of_a_comparison_need_no_scrolling_on_a_phone(tab, report, tmp_pa
     page.write_text(render_comparison(compare(runs, report.parent / "train-held")), encoding="utf-8")
     tab.show(page, width=400)
     assert tab.said == []
-    assert (
-        tab.value("[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
-        == [0] * 5
-    )
+    assert tab.value("[...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)") == [0] * 5
     # each value has its heading beside it
     cells = "[...document.querySelectorAll('section:first-of-type td')]"
     heads = tab.value(f"{cells}.map(e => getComputedStyle(e, '::before').content)")

@@ -21,9 +21,7 @@ def place(tmp_path_factory):
     write_dataset(root / "other", *labelled_rows(200, 40, 4), classes=["a", "b", "c", "d"])
     for name, alpha in (("one", 0.0), ("two", 0.05)):
         params = {"loss": "log", "alpha": alpha}
-        fit(
-            "sgd", root / "train", root / name, params=params, passes=2, eval_data=root / "test", eval_every=1
-        )
+        fit("sgd", root / "train", root / name, params=params, passes=2, eval_data=root / "test", eval_every=1)
     for name in ("wide", "other"):
         fit("sgd", root / name, root / f"run-{name}", params={"loss": "log"}, passes=1)
     return root
@@ -38,10 +36,7 @@ def test_the_numbers_are_those_of_plain_numpy(place):
     made = compare([place / "one", place / "two"], place / "test").to_json()
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["differing"] == {"alpha": [0.0, 0.05]}
-    a, b = (
-        np.vstack([m.weights, m.intercept]).astype(float)
-        for m in map(load_model, (place / "one", place / "two"))
-    )
+    a, b = (np.vstack([m.weights, m.intercept]).astype(float) for m in map(load_model, (place / "one", place / "two")))
     (pair,) = made["weights"]
     assert pair["cosine"] == pytest.approx((a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b), rel=1e-9)
     assert pair["distance"] == pytest.approx(np.linalg.norm(a - b) / np.linalg.norm(a), rel=1e-6)
@@ -62,11 +57,7 @@ def test_three_runs_have_three_pairs(place):
     fit("sgd", place / "train", again, params={"loss": "log", "alpha": 0.0}, passes=2, seed=1)
     made = compare([place / "one", place / "two", again], place / "test")
     assert len(made.weights) == 3
-    assert [pair["runs"] for pair in made.agreement["pairs"]] == [
-        ["one", "two"],
-        ["one", "three"],
-        ["two", "three"],
-    ]
+    assert [pair["runs"] for pair in made.agreement["pairs"]] == [["one", "two"], ["one", "three"], ["two", "three"]]
     assert made.differing["seed"] == [0, 0, 1]
 
 
@@ -95,9 +86,7 @@ def test_a_run_equals_its_copy(place, tmp_path):
 
 def test_runs_that_cannot_be_compared(place):
     one = place / "one"
-    with pytest.raises(
-        MismatchError, match=r"run-wide cannot be compared with .*one: it has 60 features, that 40"
-    ):
+    with pytest.raises(MismatchError, match=r"run-wide cannot be compared with .*one: it has 60 features, that 40"):
         compare([one, place / "run-wide"])
     said = r"run-other cannot be .*: it has 4 classes \(a, b, c, d\), that 4 classes \(0, 1, 2, 3\)"
     with pytest.raises(MismatchError, match=said):

@@ -63,10 +63,7 @@ def test_a_result_is_a_line_and_a_table(data, tmp_path):
     error = f"{100 * result.record['eval_error']:.2f} %"
     line = repr(result)
     assert line.startswith("<FitResult status MAX_PASSES, passes 2, seconds ")
-    assert (
-        f"model sgd (softmax), objective {result.record['objective']:.6g}, error {error}, run {tmp_path}"
-        in line
-    )
+    assert f"model sgd (softmax), objective {result.record['objective']:.6g}, error {error}, run {tmp_path}" in line
     assert len(line) < 300 + len(str(tmp_path))
     assert f">{error}</td>" in result._repr_html_()
 

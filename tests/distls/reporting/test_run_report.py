@@ -157,13 +157,10 @@ def test_a_fit_of_numbers(tmp_path):
 
 
 @pytest.mark.fast_cases("numbers0")
-@pytest.mark.parametrize(
-    ("numbers", "drawn"), [((9, 40, 12), True), ((None, None, None), False), ((7,), False)]
-)
+@pytest.mark.parametrize(("numbers", "drawn"), [((9, 40, 12), True), ((None, None, None), False), ((7,), False)])
 def test_features_used_are_drawn_where_rounds_tell_them(numbers, drawn):
     events = [
-        {"passes": float(at), "details": number and {"non_zero_rows": number}}
-        for at, number in enumerate(numbers)
+        {"passes": float(at), "details": number and {"non_zero_rows": number}} for at, number in enumerate(numbers)
     ]
     assert any(plot is not None and plot.title == "Features used" for plot in progress_plots(events)) is drawn
 
@@ -186,9 +183,7 @@ def test_data_that_have_gone_are_named(place, tmp_path):
     made = report_of(tmp_path / "run", own_data=True)
     assert made.judged is None
     (remark,) = made.remarks
-    assert remark.startswith(
-        f"the model was not evaluated: {tmp_path}/test: no such file or data set; --data"
-    )
+    assert remark.startswith(f"the model was not evaluated: {tmp_path}/test: no such file or data set; --data")
     assert report_of(tmp_path / "run", tmp_path / "moved").judged is not None
 
 
@@ -216,9 +211,7 @@ def test_only_an_older_report_is_replaced(place, tmp_path):
     report_of(place / "run", html=out)
     report_of(place / "run", html=out)
     (tmp_path / "mine.html").write_text("<!DOCTYPE html> mine")
-    with pytest.raises(
-        MismatchError, match=r"mine\.html exists and is no report of distls; choose another name"
-    ):
+    with pytest.raises(MismatchError, match=r"mine\.html exists and is no report of distls; choose another name"):
         report_of(place / "run", html=tmp_path / "mine.html")
     with pytest.raises(StorageError, match=r"there is no folder .*; make it first"):
         report_of(place / "run", html=tmp_path / "none" / "report.html")

@@ -69,14 +69,7 @@ def test_texts(text):
     write_json(text / "test.jsonl", texts, labels, "intent")
     model = distls.load_model(text / "run")
     scores = written(text, "test.jsonl", "scores.zarr", top=3)
-    for x in (
-        texts,
-        tuple(texts),
-        np.array(texts),
-        pd.Series(texts),
-        pl.Series(texts),
-        pd.DataFrame({"text": texts}),
-    ):
+    for x in (texts, tuple(texts), np.array(texts), pd.Series(texts), pl.Series(texts), pd.DataFrame({"text": texts})):
         assert np.array_equal(np.sort(model.decision_function(x))[:, ::-1], scores["score"])
         assert np.array_equal(model.predict(x), model.classes_[scores["label"][:, 0]])
     proba = written(text, "test.jsonl", "proba.zarr", proba=True)["score"][:, 0]
@@ -120,12 +113,7 @@ def test_parquet_and_plain_numbers(tmp_path):
     model = distls.load_model(tmp_path / "run")
     scores = written(tmp_path, "train.parquet", "scores.zarr", labelled=True, top=2)["score"]
     others = [frame.to_numpy(), frame.to_numpy().tolist(), np.asfortranarray(frame), sp.csr_matrix(frame)]
-    for x in (
-        *frames(labelled.assign(job="z", size=0, age=0))[2:3],
-        frame[list("fedcba")],
-        labelled,
-        *others,
-    ):
+    for x in (*frames(labelled.assign(job="z", size=0, age=0))[2:3], frame[list("fedcba")], labelled, *others):
         if isinstance(x, pl.DataFrame):
             x = x.drop("job", "size", "age")
         decision = model.decision_function(x)
@@ -188,15 +176,11 @@ def test_families(tmp_path, method):
     multilabel = target == "multilabel"
     if multilabel:
         lines = (
-            ",".join(map(str, np.flatnonzero(row)))
-            + " "
-            + " ".join(f"{j}:{v!r}" for j, v in enumerate(values))
+            ",".join(map(str, np.flatnonzero(row))) + " " + " ".join(f"{j}:{v!r}" for j, v in enumerate(values))
             for row, values in zip(y, x.astype(np.float32).tolist(), strict=True)
         )
         (tmp_path / "train.svm").write_text("\n".join(lines) + "\n")
-        distls.ingest(
-            tmp_path / "train.svm", tmp_path / "train", multilabel=True, columns=True, shuffle=False
-        )
+        distls.ingest(tmp_path / "train.svm", tmp_path / "train", multilabel=True, columns=True, shuffle=False)
     else:
         distls.ingest(x, tmp_path / "train", y=y, target=target, shuffle=False)
     distls.fit(method, tmp_path / "train", tmp_path / "run", params=params, passes=3)
@@ -234,9 +218,7 @@ def test_one_output(tmp_path):
     assert np.allclose(x @ model.coef_ + model.intercept_, model.predict(x))
     assert not hasattr(model, "classes_")
     assert np.allclose(result.model.predict(x), model.predict(x), atol=1e-4)
-    assert repr(result.model) == (
-        "FittedModel(method='gls', loss='squared', 5 features, 1 outputs, source='memory')"
-    )
+    assert repr(result.model) == ("FittedModel(method='gls', loss='squared', 5 features, 1 outputs, source='memory')")
     with pytest.raises(ParameterError, match="dtype must be one of"):
         distls.load_model(tmp_path / "run", dtype="int")
 
@@ -362,10 +344,7 @@ def test_the_service_of_the_page_answers_and_refuses(table, monkeypatch):
     exec(re.search(r"```python\n# service.py\n(.*?)```", page, re.S)[1], service)
 
     async def ask(body):
-        sent, scope = (
-            [],
-            {"type": "http", "method": "POST", "path": "/predict", "headers": [], "query_string": b""},
-        )
+        sent, scope = ([], {"type": "http", "method": "POST", "path": "/predict", "headers": [], "query_string": b""})
 
         async def receive():
             return {"type": "http.request", "body": json.dumps(body).encode()}

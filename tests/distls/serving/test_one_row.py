@@ -20,21 +20,7 @@ NUMBERS = [
     Decimal("0.1"),
     np.float32(0.1), np.float64(0.1), np.int8(-3), np.uint64(2**63), np.bool_(1), np.datetime64("2020-01-01"),
 ]  # fmt: skip
-CATEGORIES = [
-    *TOWNS,
-    "1.0",
-    "True",
-    "Oslo",
-    "NA",
-    "",
-    "?",
-    None,
-    1,
-    1.0,
-    True,
-    float("nan"),
-    datetime.date(2020, 1, 1),
-]
+CATEGORIES = [*TOWNS, "1.0", "True", "Oslo", "NA", "", "?", None, 1, 1.0, True, float("nan"), datetime.date(2020, 1, 1)]
 
 
 def _model(root, categories, gaps=False, **options):
@@ -86,10 +72,7 @@ def forms(row):
     yield {name: [value] for name, value in row.items()}
     yield pd.DataFrame([row])
     yield pd.DataFrame([row], index=[7]).astype("object")
-    for make in (
-        lambda: pl.DataFrame([row], strict=False),
-        lambda: pa.table({n: [v] for n, v in row.items()}),
-    ):
+    for make in (lambda: pl.DataFrame([row], strict=False), lambda: pa.table({n: [v] for n, v in row.items()})):
         try:
             yield make()
         except (TypeError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):

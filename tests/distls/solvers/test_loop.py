@@ -216,9 +216,7 @@ def test_searches_for_a_bound_take_a_fifth_and_get_further_each_time():
 
 
 @pytest.mark.parametrize(("gap", "certified", "most"), [(0.5, 0.0, None), (0.1, 0.0, 2.0), (0.1, 3.0, None)])
-def test_what_is_left_of_the_share_brings_a_known_gap_nearer_once_it_meets_the_tolerance(
-    gap, certified, most
-):
+def test_what_is_left_of_the_share_brings_a_known_gap_nearer_once_it_meets_the_tolerance(gap, certified, most):
     known = {"objective": 1.0, "certificate": {"kind": "duality_gap", "value": gap}}
     evaluate, solver = Scripted(), Fake()
     solver.weights = lambda state: Fitted(
@@ -274,9 +272,7 @@ def test_seconds_are_those_of_rounds_and_evaluations(monkeypatch):
 
         return wait
 
-    solution = run(
-        Fake(at_round=later(2.0)), Scripted(objective=later(100.0)), max_seconds=205.0, eval_every=1
-    )
+    solution = run(Fake(at_round=later(2.0)), Scripted(objective=later(100.0)), max_seconds=205.0, eval_every=1)
     # the limit is met by the evaluation, after which no round begins
     assert (solution.status, solution.state.round) == (Status.MAX_SECONDS, 3)
     record = solution.record
@@ -340,12 +336,7 @@ def test_the_bound_of_a_certificate_survives_a_resume():
 
 @pytest.mark.parametrize(
     ("limits", "value"),
-    [
-        ({"tol": 3.0}, 1.0),
-        ({"patience": 1, "passes": 9}, 1.0),
-        ({"passes": 3}, 1.0),
-        ({"passes": 9}, math.nan),
-    ],
+    [({"tol": 3.0}, 1.0), ({"patience": 1, "passes": 9}, 1.0), ({"passes": 3}, 1.0), ({"passes": 9}, math.nan)],
 )
 def test_a_fit_that_had_ended_does_no_round_when_it_is_resumed(limits, value):
     """Whatever ended it: after any round, what its checkpoint holds says whether it goes on."""

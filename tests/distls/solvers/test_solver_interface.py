@@ -125,9 +125,7 @@ def test_targets_whose_squares_overflow(large_targets, method):
 def test_workers_print_no_warnings(large_targets, tmp_path):
     run = tmp_path / "run"
     command = ["fit", "gls", str(large_targets.path), str(run), "--passes", "3", "--workers", "2", "--quiet"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "distls", *command], capture_output=True, text=True, timeout=SECONDS
-    )
+    ended = subprocess.run([sys.executable, "-m", "distls", *command], capture_output=True, text=True, timeout=SECONDS)
     assert (ended.returncode, ended.stderr.splitlines()) == (
         1,
         [f"distls: {run}: the weights are no longer finite; try a larger alpha, or scale the data"],
@@ -189,9 +187,7 @@ def test_a_weight_of_two_is_a_row_twice_or_its_classs(case, rows, tmp_path):
 @pytest.mark.fast_cases("stagewise calibrated$")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_partitions_change_rounding_only(case, rows, tmp_path):
-    one, other = (
-        _fitted(case, write_dataset(tmp_path / f"{size}", *rows, partition_rows=size)) for size in (ROWS, 37)
-    )
+    one, other = (_fitted(case, write_dataset(tmp_path / f"{size}", *rows, partition_rows=size)) for size in (ROWS, 37))
     np.testing.assert_allclose(one, other, rtol=case.near, atol=case.near)
 
 

@@ -140,12 +140,7 @@ EXACT = {
 }
 
 
-CLOSE = {
-    "bcd": {"tau": 1e-9},
-    "fista": {"tau": 1e-9},
-    "sparsa": {"tau": 1e-9},
-    "ovr-sdca": {"class_tol": 1e-14},
-}
+CLOSE = {"bcd": {"tau": 1e-9}, "fista": {"tau": 1e-9}, "sparsa": {"tau": 1e-9}, "ovr-sdca": {"class_tol": 1e-14}}
 
 
 @pytest.mark.fast_cases("newton-log$")
@@ -165,17 +160,13 @@ def test_coefficients_are_those_of_scikit_learn(data, tmp_path, name, value):
 
 @pytest.mark.fast_cases("newton-log$")
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("newton", "log"), ("sdca", "log"), ("bcd", "log"), ("gls", "softmax"), ("fista", "log")],
+    ("name", "value"), [("newton", "log"), ("sdca", "log"), ("bcd", "log"), ("gls", "softmax"), ("fista", "log")]
 )
 def test_so_they_are_with_an_intercept(data, tmp_path, name, value):
     (x, y), exact = _rows(300, 0), {"rtol": 1e-13} if name in ("newton", "sdca") else {}
     params = _given(METHODS[name], value, alpha=ALPHA, **CLOSE.get(name, {}))
     fit(name, data, tmp_path / "run", params=params, passes=2000, executor=SerialExecutor(), **exact)
-    model, rival = (
-        load_model(tmp_path / "run"),
-        LogisticRegression(C=1.0 / (ALPHA * 300), tol=1e-12).fit(x, y),
-    )
+    model, rival = (load_model(tmp_path / "run"), LogisticRegression(C=1.0 / (ALPHA * 300), tol=1e-12).fit(x, y))
     np.testing.assert_allclose(model.coef_, rival.coef_, atol=1e-6)
     np.testing.assert_allclose(model.intercept_, rival.intercept_, atol=1e-6)
 
@@ -269,9 +260,7 @@ def test_a_model_of_two_columns_predicts_and_starts_a_fit(data, tmp_path, loss, 
     np.testing.assert_allclose(old.predict_proba(x), odds / odds.sum(axis=1, keepdims=True), atol=1e-12)
     assert (old.predict(x) == np.array(["no", "yes"])[scores.argmax(axis=1)]).all()
     assert evaluate(tmp_path / "old", data, executor=SerialExecutor()).error < 0.3
-    started = fit(
-        "newton", data, params={**params, "init": str(tmp_path / "old")}, passes=1, executor=SerialExecutor()
-    )
+    started = fit("newton", data, params={**params, "init": str(tmp_path / "old")}, passes=1, executor=SerialExecutor())
     np.testing.assert_allclose(started.model.weights, one.weights, atol=1e-9)
 
 
@@ -309,9 +298,7 @@ def test_predictions_have_the_decision_of_the_class_that_is_chosen(data, tmp_pat
 @pytest.mark.slow
 def test_methods_that_call_others_hand_on_the_binary_form(data, tmp_path):
     """The start of Newton's method is a fit of another method, and a default loss is that of a model to start from."""
-    zero, sgd = (
-        fit("newton", data, params={"alpha": 1e-2, "start": start}, rtol=1e-5) for start in ("zero", "sgd")
-    )
+    zero, sgd = (fit("newton", data, params={"alpha": 1e-2, "start": start}, rtol=1e-5) for start in ("zero", "sgd"))
     assert sgd.model.loss == zero.model.loss == "binary_log"
     np.testing.assert_allclose(sgd.model.weights, zero.model.weights, atol=1e-3)
     fit("sgd", data, tmp_path / "run", params={"loss": "hinge"}, passes=2)

@@ -82,9 +82,7 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path, kind, inner):
     assert (model.recipe == {}) == (kind == "original")
     predictor = LinearPredictor.of(model)
     rows, weights, intercept = linear_view(predictor, DenseRows(x))
-    np.testing.assert_allclose(
-        rows.values @ weights + intercept, np.mean(scores, axis=0), rtol=1e-9, atol=1e-10
-    )
+    np.testing.assert_allclose(rows.values @ weights + intercept, np.mean(scores, axis=0), rtol=1e-9, atol=1e-10)
     if inner == "logistic":
         assert evaluate(model, dataset).log_loss < evaluate(first, dataset).log_loss
     else:
@@ -167,9 +165,7 @@ def test_what_cannot_be_started_from(tmp_path, method):
     dataset, x, y = _rows(tmp_path / "d")
     _first(dataset, tmp_path / "first")
     narrow = write_dataset(tmp_path / "n", x[:, :30], y.argmax(axis=1))
-    with pytest.raises(
-        MismatchError, match=r"a model of 40 features and 4 outputs; .* has 30 and 4, or other"
-    ):
+    with pytest.raises(MismatchError, match=r"a model of 40 features and 4 outputs; .* has 30 and 4, or other"):
         fit(method, narrow, params={"init": str(tmp_path / "first")})
     fit("cls", dataset, tmp_path / "other", params={"rounds": 1})
     with pytest.raises(MismatchError, match="a model of cls, which is not plainly linear in the rows"):

@@ -31,9 +31,7 @@ class Backwards(SerialExecutor):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return generate(
-        "dense", tmp_path_factory.mktemp("made") / "d", rows=3000, partition_size=2**20, compress="none"
-    )
+    return generate("dense", tmp_path_factory.mktemp("made") / "d", rows=3000, partition_size=2**20, compress="none")
 
 
 def test_what_is_written(made):

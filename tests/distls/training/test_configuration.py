@@ -103,11 +103,7 @@ def test_tol_ends_the_fit_of_an_estimator():
 
 @pytest.mark.parametrize(
     ("method", "params", "threads", "message"),
-    [
-        ("rls", {}, 4, "has one"),
-        ("sgd", {"lanes": 1}, 4, "are given"),
-        ("sgd", {}, 5000, "4096 lanes at most"),
-    ],
+    [("rls", {}, 4, "has one"), ("sgd", {"lanes": 1}, 4, "are given"), ("sgd", {}, 5000, "4096 lanes at most")],
 )
 def test_a_parallelism_that_would_change_nothing_is_refused(dataset, method, params, threads, message):
     with pytest.raises(ParameterError, match=message):

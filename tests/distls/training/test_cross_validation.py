@@ -29,11 +29,7 @@ PATH = {"alpha": "path", "alphas": "1:0.1:0.01", "folds": FOLDS, "dtype": "float
 @pytest.fixture(scope="module")
 def rows():
     x, y = labelled_rows(100, 12, 3)
-    return (
-        sp.csr_matrix(x.astype(np.float64)),
-        y,
-        np.random.default_rng(0).integers(1, 4, 100).astype(np.float32),
-    )
+    return (sp.csr_matrix(x.astype(np.float64)), y, np.random.default_rng(0).integers(1, 4, 100).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +151,7 @@ def test_paths_of_several_losses_are_judged_together(data, tmp_path):
     errors = [line["cv_error"] for line in path]
     best = path[int(np.argmin(errors))]
     assert (result.selected["loss"], result.selected["alpha"]) == (best["loss"], best["alpha"])
-    assert status_of(tmp_path / "run")["notes"][-1].startswith(
-        f"loss={best['loss']} alpha={best['alpha']:g} has the"
-    )
+    assert status_of(tmp_path / "run")["notes"][-1].startswith(f"loss={best['loss']} alpha={best['alpha']:g} has the")
     inits = [child["params"]["init"] for child in status_of(tmp_path / "run")["children"]]
     assert [each is None for each in inits[:7]] == [True, False, False] * 2 + [True]
     for loss in losses:

@@ -94,9 +94,7 @@ def test_a_parameter_that_the_method_has_gained_since_takes_its_default(folder):
 def test_an_unfinished_run_that_names_no_solver_is_refused(folder):
     path = _half(folder) / "config.json"
     config = json.loads(path.read_text())
-    path.write_text(
-        json.dumps({name: config[name] for name in config.keys() - {"digests", "request", "crc32c"}})
-    )
+    path.write_text(json.dumps({name: config[name] for name in config.keys() - {"digests", "request", "crc32c"}}))
     status = path.with_name("status.json")
     told = json.loads(status.read_text())
     status.write_text(json.dumps({name: told[name] for name in told.keys() - {"request", "crc32c"}}))

@@ -65,9 +65,7 @@ def test_the_method_of_fewer_seconds_is_taken(numbers):
 
 def test_threads_that_are_meant_take_the_place_of_those_that_are_there(numbers):
     data = resized(open_dataset(numbers), 10**9)
-    here, there = (
-        chosen_for(data, workers=lambda n=n: MemoryBudget(workers=n), parallelism=64) for n in (1, 300)
-    )
+    here, there = (chosen_for(data, workers=lambda n=n: MemoryBudget(workers=n), parallelism=64) for n in (1, 300))
     assert here == there
     assert "predicted on 64 threads" in here.reason
 
@@ -116,9 +114,7 @@ def test_a_plan_says_so(numbers):
 @pytest.mark.parametrize("taken", ["sdca", "newton"])
 def test_a_fit_says_so_and_its_run_goes_on_with_it(numbers, tmp_path, monkeypatch, taken):
     slow = {"sdca": "newton", "newton": "sdca"}[taken]
-    monkeypatch.setattr(
-        "distls.training.exact_method.passes_to", lambda name, *_: 1e6 if name == slow else 1.0
-    )
+    monkeypatch.setattr("distls.training.exact_method.passes_to", lambda name, *_: 1e6 if name == slow else 1.0)
     run = tmp_path / "run"
     given = ["-p", "alpha=0.01", "--executor", "serial", "--passes", "1"]
     ended = CliRunner().invoke(cli, ["fit", str(numbers), str(run), *given])
@@ -130,8 +126,6 @@ def test_a_fit_says_so_and_its_run_goes_on_with_it(numbers, tmp_path, monkeypatc
     same = fit("auto", numbers, params={"alpha": 0.01}, passes=1, executor="serial")
     assert same.model.sha256 == load_model(run).sha256
     # whatever is predicted then
-    monkeypatch.setattr(
-        "distls.training.exact_method.passes_to", lambda name, *_: 1e6 if name == taken else 1.0
-    )
+    monkeypatch.setattr("distls.training.exact_method.passes_to", lambda name, *_: 1e6 if name == taken else 1.0)
     assert resume(run, passes=2).passes == 2
     assert Run.open(run).config.method == taken

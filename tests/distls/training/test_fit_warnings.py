@@ -47,9 +47,7 @@ def sparse_rows(scales=1.0, unit=False):
     random = np.random.default_rng(0)
     y = random.integers(0, 2, 3000)
     often = np.concatenate([np.full(20, 0.6), np.full(60, 5e-4)])
-    x = (
-        random.random((len(y), len(often))) < often * (1 + 0.4 * y[:, None] * (np.arange(len(often)) % 2))
-    ) * scales
+    x = (random.random((len(y), len(often))) < often * (1 + 0.4 * y[:, None] * (np.arange(len(often)) % 2))) * scales
     x[:, 0] += x.sum(axis=1) == 0
     return csr_matrix(x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x, dtype=np.float32), y
 
@@ -277,9 +275,7 @@ def test_numbers_are_explained_with_nothing_chosen(tmp_path, method):
 def test_numbers_that_are_no_better_explained_than_by_their_mean(tmp_path):
     """The rule of `fista` ends it where columns of very different scales let it hardly move."""
     data, _ = numbers_of(tmp_path, np.repeat([100.0, 1.0], [1, 9]), 1000.0)
-    with pytest.warns(
-        UserWarning, match="no better than that of always answering the mean; the scales of its"
-    ):
+    with pytest.warns(UserWarning, match="no better than that of always answering the mean; the scales of its"):
         found = distls.fit("fista", data, params={"standardize": False})
     assert found.status == "CONVERGED"
     assert distls.evaluate(found.model, data).r2 < 0.0

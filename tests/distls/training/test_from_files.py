@@ -51,9 +51,7 @@ def test_a_report_scores_the_test_files_again(place):
     asked = {"method": "sgd", "transform": (), "on_error": "skip", "notify": print}
     found = distls.train("train.csv", "m", test="bad.csv", **asked)
     assert "bad.csv, which --own-data would read" in distls.report("m").remarks[0]
-    of_run, of_file = (
-        distls.report("m", **given).judged for given in ({"own_data": True}, {"data": "test.csv"})
-    )
+    of_run, of_file = (distls.report("m", **given).judged for given in ({"own_data": True}, {"data": "test.csv"}))
     for judged in (of_run, of_file):
         assert judged.evaluation.confusion.tolist() == found.evaluation.confusion.tolist()
     assert (of_run.dataset, of_file.dataset) == (str(place / "bad.csv"), "test.csv")
@@ -230,7 +228,5 @@ def test_a_model_that_answers_one_class_is_said(tmp_path):
     (line,) = [line for line in said if "answers" in line]
     assert line.startswith("the model answers no for 100.0 % of the training rows, of which 95.0 % are no: ")
     said.clear()
-    distls.train(
-        tmp_path / "few.csv", tmp_path / "b", notify=said.append, params={"class_weight": "balanced"}
-    )
+    distls.train(tmp_path / "few.csv", tmp_path / "b", notify=said.append, params={"class_weight": "balanced"})
     assert not [line for line in said if "answers" in line]

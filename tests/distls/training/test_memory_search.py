@@ -34,9 +34,7 @@ def expected(x, y, alpha):
     for fold in range(FOLDS):
         out = np.zeros(len(y), bool)
         out[len(y) * fold // FOLDS : len(y) * (fold + 1) // FOLDS] = True
-        model = LogisticRegression(C=1.0 / (alpha * (~out).sum()), tol=1e-8, max_iter=1000).fit(
-            x[~out], y[~out]
-        )
+        model = LogisticRegression(C=1.0 / (alpha * (~out).sum()), tol=1e-8, max_iter=1000).fit(x[~out], y[~out])
         wrong += (model.predict(x[out]) != y[out]).sum()
         loss -= model.predict_log_proba(x[out])[np.arange(out.sum()), y[out]].sum()
     return wrong / len(y), loss / len(y)
@@ -68,9 +66,7 @@ def test_points_have_the_errors_of_fits_without_a_fold(found):
 def test_the_model_is_the_optimum_of_the_chosen_strength(found):
     _, data, run = found
     status = Run.open(run).status
-    alone = fit(
-        "newton", data, params={**PATH, "alpha": status["selected"]["alpha"], "alphas": None, "folds": None}
-    )
+    alone = fit("newton", data, params={**PATH, "alpha": status["selected"]["alpha"], "alphas": None, "folds": None})
     assert status["status"] == "CONVERGED"
     assert alone.record["objective"] == pytest.approx(status["objective"], rel=2e-3)
     # one run, of all rows; what it started from is gone

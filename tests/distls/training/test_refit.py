@@ -58,9 +58,7 @@ def everything(tmp_path):
 
 @pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(("method", "params"), _CASES, ids=[method for method, _ in _CASES])
-def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(
-    train, held, everything, tmp_path, method, params
-):
+def test_the_model_has_the_bits_of_the_setting_fitted_to_all_rows(train, held, everything, tmp_path, method, params):
     run = tmp_path / "run"
     result = fit(method, train, run, params=params, passes=3, select=held, refit=True)
     own = {**result.selected, "init": None}
@@ -156,9 +154,7 @@ def test_the_weights_are_those_of_all_passes(data, tmp_path, method):
     assert rounds == list(range(1, len(rounds) + 1))
     # without passes, and with as many, there is nothing to do
     assert distls.resume(tmp_path / "run", executor="serial").passes == whole.passes
-    with pytest.raises(
-        ParameterError, match=r"^passes=1: the run has done [\d.]+; give more, the sum of all$"
-    ):
+    with pytest.raises(ParameterError, match=r"^passes=1: the run has done [\d.]+; give more, the sum of all$"):
         distls.resume(tmp_path / "run", passes=1)
 
 
@@ -221,8 +217,7 @@ def test_a_model_takes_up_a_further_class(tmp_path):
     starts = ({"init": str(tmp_path / "1")}, {})
     with pytest.warns(UserWarning, match=r'1 has no class "2": its weights begin at zero') as said:
         warm, cold = (
-            distls.fit("newton", data, tmp_path / f"2{len(start)}", params=start, tol=1e-8)
-            for start in starts
+            distls.fit("newton", data, tmp_path / f"2{len(start)}", params=start, tol=1e-8) for start in starts
         )
     assert len(said) == 1
     done = command("fit", "newton", data, tmp_path / "3", "--from", tmp_path / "1", "--tol", "1e-8")

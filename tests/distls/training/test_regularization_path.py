@@ -52,9 +52,7 @@ def test_zero_is_optimal_from_there_on(penalty):
 
 def test_a_path_goes_down_from_zero_weights(dataset, tmp_path):
     result = _path(dataset, tmp_path / "run")
-    children = (
-        result.record["children"] if "children" in result.record else _status(tmp_path / "run")["children"]
-    )
+    children = result.record["children"] if "children" in result.record else _status(tmp_path / "run")["children"]
     alphas = [child["params"]["alpha"] for child in children]
     np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e-3) / 3)
     rows = [child["non_zero_rows"] for child in children]
@@ -143,9 +141,7 @@ def test_progress_names_the_alpha(dataset, tmp_path):
     _path(dataset, tmp_path / "run", params={"alphas": "0.1:0.03"}, callbacks=[Starts(), LineProgress(lines)])
     assert starts == ["alpha=0.1 (1 of 2)", "alpha=0.03 (2 of 2)"]
     told = [line for line in lines.getvalue().splitlines() if line.startswith("bcd ")]
-    assert [line.split(":")[0] for line in told] == [
-        f"bcd (multiclass_squared_hinge), {start}" for start in starts
-    ]
+    assert [line.split(":")[0] for line in told] == [f"bcd (multiclass_squared_hinge), {start}" for start in starts]
 
 
 def test_a_path_is_planned_as_one(dataset):

@@ -413,9 +413,7 @@ def test_a_data_set_renamed_while_it_is_read_is_put_back(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(Run, "append_event", renamed)
     memory = MemoryBudget(cache_limit=None if cached else 0)
-    with pytest.raises(
-        StorageError, match=r"data was removed or renamed meanwhile; put it back, and `distls resume"
-    ):
+    with pytest.raises(StorageError, match=r"data was removed or renamed meanwhile; put it back, and `distls resume"):
         fit("sgd", data, tmp_path / "run", passes=4, checkpoint_seconds=0, memory=memory)
     (tmp_path / "elsewhere").rename(data)
     assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
@@ -519,8 +517,7 @@ def _without_clock(path):
 
 @pytest.mark.fast_cases("sgd-asked0")
 @pytest.mark.parametrize(
-    ("method", "asked"),
-    [("sgd", {"patience": 1, "passes": 9}), ("sgd", {"passes": 2}), ("sdca", {"passes": 2})],
+    ("method", "asked"), [("sgd", {"patience": 1, "passes": 9}), ("sgd", {"passes": 2}), ("sdca", {"passes": 2})]
 )
 def test_a_fit_that_was_stopped_at_its_end_ends_there(tmp_path, monkeypatch, method, asked):
     """Its evaluation, its bound, the best weights and the warnings are those of a fit that was not stopped."""

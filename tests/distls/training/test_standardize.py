@@ -58,14 +58,10 @@ def test_a_plan_has_the_strengths_of_the_fit_and_reads_the_first_rows_once(data,
     assert planned.params == found.params
     assert found.params.items() <= FitRequest.of("auto", folder).settings[0].params.items()
     read, kept = [], dataset.Dataset.read
-    monkeypatch.setattr(
-        dataset.Dataset, "read", lambda self, *given: read.append(given) or kept(self, *given)
-    )
+    monkeypatch.setattr(dataset.Dataset, "read", lambda self, *given: read.append(given) or kept(self, *given))
     dataset._of_first_rows.cache_clear()
     opened = distls.open_dataset(folder)
-    views = [
-        dataset.replace(opened, fold=dataset.Fold(number, 5, alone=False)).standardized for number in range(5)
-    ]
+    views = [dataset.replace(opened, fold=dataset.Fold(number, 5, alone=False)).standardized for number in range(5)]
     np.testing.assert_array_equal(views[4].standardization.scale, opened.standardized.standardization.scale)
     assert read == [(0,)]
 

@@ -176,9 +176,7 @@ def test_seconds_are_shared_out(dataset, held_out, tmp_path):
     assert 0.0 < sum(child["seconds"] for child in children) <= result.seconds
     spent, parts = Run.open(tmp_path / "run").status, ("startup_seconds", "train_seconds", "eval_seconds")
     assert all(spent[part] == pytest.approx(sum(child[part] for child in children)) for part in parts)
-    events = [
-        json.loads(line) for line in (_child(tmp_path / "run", 1) / "events.jsonl").read_text().splitlines()
-    ]
+    events = [json.loads(line) for line in (_child(tmp_path / "run", 1) / "events.jsonl").read_text().splitlines()]
     # the first fit has the bytes that all share
     assert all(event["bytes_read"] + event["cached_bytes"] == 0 for event in events)
 

@@ -22,12 +22,7 @@ def fit(data, *callbacks, **given):
 
 
 def test_metrics_are_numbers():
-    record = {
-        "round": 3,
-        "loss": 0.5,
-        "certificate": {"kind": "none", "value": None, "relative": 2},
-        "ok": True,
-    }
+    record = {"round": 3, "loss": 0.5, "certificate": {"kind": "none", "value": None, "relative": 2}, "ok": True}
     assert round_metrics(record) == {"loss": 0.5, "certificate.relative": 2.0}
 
 
@@ -86,9 +81,7 @@ def test_each_setting_has_a_folder(data, tmp_path):
     assert all(scalars(tmp_path / name)["running_loss"] for name in folders)
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("MLflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboardX")]
-)
+@pytest.mark.parametrize(("name", "package"), [("MLflowTracker", "mlflow"), ("TensorBoardTracker", "tensorboardX")])
 def test_a_missing_package_is_named(name, package, tmp_path, monkeypatch):
     real = builtins.__import__
 
@@ -98,7 +91,5 @@ def test_a_missing_package_is_named(name, package, tmp_path, monkeypatch):
         return real(module, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        ParameterError, match=rf"^{name} needs the package {package}\S*: pip install 'distls\["
-    ):
+    with pytest.raises(ParameterError, match=rf"^{name} needs the package {package}\S*: pip install 'distls\["):
         getattr(distls, name)(str(tmp_path / "t"))

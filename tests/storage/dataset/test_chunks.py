@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 
-from distls.storage.dataset.chunks import (
-    BufferPool,
-    KeptBuffers,
-    chunk_path,
-    decoded_by,
-    read_array,
-    write_array,
-)
+from distls.storage.dataset.chunks import BufferPool, KeptBuffers, chunk_path, decoded_by, read_array, write_array
 from distls.storage.errors import CorruptDataError, StorageError
 
 CODECS = ["none", "zstd", "lz4"]
@@ -31,9 +24,7 @@ def sample(shape, dtype):
 
 def read(folder, array, codec, expected, pool=None):
     pool = pool or BufferPool()
-    return read_array(
-        folder.parent, folder.name, array.shape, array.dtype, codec, expected, pool, "D: partition 0"
-    )
+    return read_array(folder.parent, folder.name, array.shape, array.dtype, codec, expected, pool, "D: partition 0")
 
 
 def same(a, b):
@@ -64,9 +55,7 @@ ZARR_CODECS = {
 def test_written_by_zarr_read_by_us(tmp_path, codec, shape):
     array = sample(shape, "float32")
     compressors = [c for c in (ZARR_CODECS[codec], zarr.codecs.Crc32cCodec()) if c is not None]
-    made = zarr.create_array(
-        str(tmp_path / "a"), shape=shape, chunks=shape, dtype="float32", compressors=compressors
-    )
+    made = zarr.create_array(str(tmp_path / "a"), shape=shape, chunks=shape, dtype="float32", compressors=compressors)
     made[...] = array
     chunk = chunk_path(tmp_path / "a", len(shape)).read_bytes()
     expected = len(chunk), int.from_bytes(chunk[-4:], "little")
@@ -76,10 +65,7 @@ def test_written_by_zarr_read_by_us(tmp_path, codec, shape):
 def test_equal_values_of_sparse_rows_are_not_shuffled(tmp_path):
     """Values that repeat are found sooner so; a buffer of either kind is read, as earlier versions wrote both alike."""
     values = np.random.default_rng(0).choice(np.log1p(np.arange(1, 200)), 50_000).astype(np.float32)
-    plain, shuffled = (
-        write_array(tmp_path / "a", values, "lz4"),
-        write_array(tmp_path / "b", values[None], "lz4"),
-    )
+    plain, shuffled = (write_array(tmp_path / "a", values, "lz4"), write_array(tmp_path / "b", values[None], "lz4"))
     assert plain[0] < shuffled[0]
     for name, kind in (("a", "noshuffle"), ("b", "shuffle")):
         assert f'"shuffle": "{kind}"' in (tmp_path / name / "zarr.json").read_text()
@@ -199,9 +185,7 @@ def test_garbage_with_a_right_checksum_is_refused(tmp_path_factory, codec, paylo
     if frame:  # the start of a real frame, so that the decoder is reached
         real = {"zstd": Zstd(level=1), "lz4": Blosc(cname="lz4")}[codec].encode(np.arange(50.0))
         payload = real[:22] + payload
-        payload = (
-            payload[:12] + len(payload).to_bytes(4, "little") + payload[16:] if codec == "lz4" else payload
-        )
+        payload = payload[:12] + len(payload).to_bytes(4, "little") + payload[16:] if codec == "lz4" else payload
     write_array(folder, np.zeros(1), "none")
     checksum = google_crc32c.value(payload)
     chunk_path(folder, 1).write_bytes(payload + checksum.to_bytes(4, "little"))

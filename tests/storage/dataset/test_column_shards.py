@@ -35,17 +35,14 @@ def add(written, cuts, *, codec="none", fingerprint=None, shard_size=1000):
     x, folder = written.matrix, written.path / "making"
     bounds = [0, *cuts, x.shape[1]]
     records = [
-        write_shard(folder, i, columns_of(x, a, b), x.shape[0], codec)
-        for i, (a, b) in enumerate(pairwise(bounds))
+        write_shard(folder, i, columns_of(x, a, b), x.shape[0], codec) for i, (a, b) in enumerate(pairwise(bounds))
     ]
     publish_columns(
         written.path, folder, records, dataset_fingerprint=fingerprint or written.dataset.fingerprint,
         shard_size=shard_size, codec=codec,
     )  # fmt: skip
     shutil.rmtree(folder, ignore_errors=True)
-    return SimpleNamespace(
-        path=written.path, dataset=open_dataset(written.path), x=x, bounds=bounds, records=records
-    )
+    return SimpleNamespace(path=written.path, dataset=open_dataset(written.path), x=x, bounds=bounds, records=records)
 
 
 def arrays_of(x):
@@ -61,8 +58,7 @@ def same(found, expected):
 
 
 @pytest.fixture(
-    params=list(product(["csr", "dense"], [("none", "float32"), ("zstd", "float64"), ("lz4", "float32")])),
-    ids=str,
+    params=list(product(["csr", "dense"], [("none", "float32"), ("zstd", "float64"), ("lz4", "float32")])), ids=str
 )
 def made(request, small_csr, small_dense):
     layout, (codec, dtype) = request.param
@@ -217,9 +213,7 @@ def test_changed_metadata_is_refused(small_csr, members):
     assert refusal(made, CorruptDataError).endswith(remedy(made))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"attributes": {}}', '{"attributes": {"distls_columns": 3}}']
-)
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"attributes": {}}', '{"attributes": {"distls_columns": 3}}'])
 def test_metadata_that_is_none_is_refused(small_csr, text):
     made = add(small_csr(), [10])
     (made.path / "columns" / "zarr.json").write_text(text)

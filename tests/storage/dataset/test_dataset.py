@@ -82,10 +82,7 @@ def test_what_is_not_a_dataset(tmp_path):
     (tmp_path / "folder").mkdir()
     missing = f"{tmp_path}/missing"
     assert refusal(missing, FormatError) == f"{missing}: no such data set"
-    assert (
-        refusal(tmp_path / "folder", FormatError)
-        == f"{tmp_path}/folder: not a distls data set (no zarr.json)"
-    )
+    assert refusal(tmp_path / "folder", FormatError) == f"{tmp_path}/folder: not a distls data set (no zarr.json)"
     assert refusal(file, FormatError) == (
         f"{file}: a file, not a distls data set; ingest it first, or let `distls train` do both"
     )
@@ -126,9 +123,7 @@ def test_another_format_version(small_csr, version):
     path = small_csr().path
     store(path, format_version=version)
     shown = None if version is ... else version
-    assert (
-        refusal(path, FormatError) == f"{path}: dataset format version {shown}, this distls reads version 1"
-    )
+    assert refusal(path, FormatError) == f"{path}: dataset format version {shown}, this distls reads version 1"
 
 
 # -- half-written ----------------------------------------------------------------------------------------
@@ -230,36 +225,8 @@ FIELDS = [
 ]  # fmt: skip
 FIELDS += ["weighted", "weight_sum", "mean_square_norm", "transforms", "transforms_digest", "zero_based"]
 FIELDS += ["n_features", "shuffle_seed", "source", "codecs"]
-VALUES = [
-    0,
-    1,
-    9,
-    -1,
-    2**62,
-    2**70,
-    1.5,
-    0.0,
-    "",
-    "csr",
-    "dense",
-    "float64",
-    "continuous",
-    "none",
-    True,
-    False,
-]
-VALUES += [
-    None,
-    [],
-    {},
-    [1, 2, 3],
-    ["z", "é", "a"],
-    ["a", "a", "z"],
-    [[]],
-    {"data": "zstd"},
-    {"data": 3},
-    {"x": []},
-]
+VALUES = [0, 1, 9, -1, 2**62, 2**70, 1.5, 0.0, "", "csr", "dense", "float64", "continuous", "none", True, False]
+VALUES += [None, [], {}, [1, 2, 3], ["z", "é", "a"], ["a", "a", "z"], [[]], {"data": "zstd"}, {"data": 3}, {"x": []}]
 
 
 @pytest.mark.fast_cases("n_rows", "target", "weighted", "zero_based", "codecs")
@@ -311,12 +278,7 @@ def test_a_forgotten_or_foreign_fingerprint(copied):
 
 
 @examples(300)
-@given(
-    place=st.floats(0, 1, exclude_max=True),
-    bit=st.integers(0, 7),
-    cut=st.booleans(),
-    file=st.integers(0, 100),
-)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans(), file=st.integers(0, 100))
 def test_any_flipped_or_cut_byte_of_metadata_and_table(original, place, bit, cut, file):
     root = original.path
     files = [root / "zarr.json", *sorted(p for p in (root / "partitions").rglob("*") if p.is_file())]
@@ -385,9 +347,7 @@ def test_a_table_that_does_not_fit_is_refused_even_with_a_right_fingerprint(copi
 def test_sizes_beyond_reason_are_refused(copied, original):
     table = original.dataset.table
     rows = table.rows + np.array([2**45, 0])
-    meta = msgspec.structs.replace(
-        original.dataset.meta, n_rows=int(rows.sum()), label_counts=[int(rows.sum()), 0, 0]
-    )
+    meta = msgspec.structs.replace(original.dataset.meta, n_rows=int(rows.sum()), label_counts=[int(rows.sum()), 0, 0])
     with pytest.raises(CorruptDataError, match="does not fit the metadata"):
         dataset_module.check_table(meta, replace(table, counts=rows), "here")
     fitting = msgspec.structs.replace(original.dataset.meta, n_rows=9)

@@ -8,13 +8,7 @@ import scipy.sparse as sp
 
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
-from distls.storage.dataset.exchangeability import (
-    SUMS,
-    feature_moments,
-    label_deviation,
-    largest_deviation,
-    moments,
-)
+from distls.storage.dataset.exchangeability import SUMS, feature_moments, label_deviation, largest_deviation, moments
 from distls.storage.rows import CsrRows, DenseRows
 
 KINDS = {
@@ -120,9 +114,7 @@ def test_what_ingest_measures(tmp_path):
     for seed in range(5):
         shuffled = ingested(tmp_path / f"shuffled{seed}", "sorted", seed=seed).exchangeability
         assert shuffled.largest[1].times_chance < 1
-    assert (
-        ingested(tmp_path / "same", "as it comes", shuffle=False).exchangeability.largest[1].times_chance < 1
-    )
+    assert ingested(tmp_path / "same", "as it comes", shuffle=False).exchangeability.largest[1].times_chance < 1
 
 
 def test_continuous_targets(tmp_path):
@@ -134,9 +126,7 @@ def test_continuous_targets(tmp_path):
     assert open_dataset(tmp_path / "shuffled").exchangeability.labels.times_chance < 1
 
 
-@pytest.mark.parametrize(
-    "stored", [None, 3, {"labels": {"times_chance": -1, "partition": 0}}, {"labels": []}]
-)
+@pytest.mark.parametrize("stored", [None, 3, {"labels": {"times_chance": -1, "partition": 0}}, {"labels": []}])
 def test_data_sets_without_it_open_with_the_same_fingerprint(tmp_path, stored):
     data = ingested(tmp_path / "data", "sorted", shuffle=False)
     path = tmp_path / "data" / "zarr.json"

@@ -45,11 +45,7 @@ def assert_no_features(dataset, why):
 
 
 def test_all_kinds_of_features(small_csr):
-    features = {
-        "zeros": np.zeros(9),
-        "none": np.empty(0),
-        "pairs": np.arange(6, dtype=np.int64).reshape(2, 3),
-    }
+    features = {"zeros": np.zeros(9), "none": np.empty(0), "pairs": np.arange(6, dtype=np.int64).reshape(2, 3)}
     found = open_dataset(small_csr(features=features).path).features()
     assert found.keys() == features.keys()
     assert all(found[n].dtype == a.dtype and found[n].tolist() == a.tolist() for n, a in features.items())
@@ -79,10 +75,6 @@ def test_they_are_numbers_that_any_reader_of_the_format_can_read(small_csr):
 @pytest.mark.parametrize("name", ["name_bytes", "name_ends"])
 def test_damaged_names_are_refused(name):
     arrays = pack_names(["é", "b"])
-    damaged = (
-        {**arrays, "name_ends": np.array([1, 3])}
-        if name == "name_ends"
-        else {"name_ends": arrays["name_ends"]}
-    )
+    damaged = {**arrays, "name_ends": np.array([1, 3])} if name == "name_ends" else {"name_ends": arrays["name_ends"]}
     with pytest.raises(CorruptDataError, match="d: the names of the features cannot be read"):
         unpack_names(damaged, "d")

@@ -16,11 +16,7 @@ import pytest
 
 from distls.columns.sharding import add_columns
 
-DECODERS = {
-    "none": lambda payload: payload,
-    "zstd": numcodecs.zstd.decompress,
-    "lz4": numcodecs.blosc.decompress,
-}
+DECODERS = {"none": lambda payload: payload, "zstd": numcodecs.zstd.decompress, "lz4": numcodecs.blosc.decompress}
 
 
 def chunk(folder, shape, dtype, codec="none", size=None, checksum=None):
@@ -61,11 +57,7 @@ def arrays_of(meta, rows, nnz, sizes):
     wanted = {"X": (meta["dtype"], (rows, meta["n_features"]))}
     if meta["layout"] == "csr":
         width = "uint16" if meta["n_features"] <= 65_536 else "uint32"
-        wanted = {
-            "data": (meta["dtype"], (nnz,)),
-            "indices": (width, (nnz,)),
-            "indptr": ("int64", (rows + 1,)),
-        }
+        wanted = {"data": (meta["dtype"], (nnz,)), "indices": (width, (nnz,)), "indptr": ("int64", (rows + 1,))}
     if meta["target"] == "class":
         wanted["y"] = "int32", (rows,)
     elif meta["target"] == "continuous":
@@ -248,9 +240,7 @@ def test_another_reader_reads_models(tmp_path):
 
 def test_the_document_names_every_member_and_array(small_csr):
     text = (Path(__file__).parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
-    meta, partitions = read_dataset(
-        small_csr(target="multilabel", weighted=True, features={"a": np.ones(1)}).path
-    )
+    meta, partitions = read_dataset(small_csr(target="multilabel", weighted=True, features={"a": np.ones(1)}).path)
     for name in [*meta, *partitions[0]]:
         assert f"| `{name}` |" in text
     written = small_csr()

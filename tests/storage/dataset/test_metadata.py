@@ -137,11 +137,7 @@ def test_absurd_metadata_is_refused(field, value):
     assert message.startswith(start)
     assert message.endswith(end)
     # a rule between fields names the first that it has found wrong
-    assert f"$.{field}" in message or message.removeprefix(start).removesuffix(end) in (
-        field,
-        "nnz",
-        "label_counts",
-    )
+    assert f"$.{field}" in message or message.removeprefix(start).removesuffix(end) in (field, "nnz", "label_counts")
 
 
 @pytest.mark.parametrize(

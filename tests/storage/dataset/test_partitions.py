@@ -55,11 +55,7 @@ def written(request, small_csr, small_dense):
 
 def arrays_of(partition):
     x, y, weight = partition
-    arrays = (
-        {"X": x.values}
-        if isinstance(x, DenseRows)
-        else {"indptr": x.indptr, "indices": x.indices, "data": x.data}
-    )
+    arrays = {"X": x.values} if isinstance(x, DenseRows) else {"indptr": x.indptr, "indices": x.indices, "data": x.data}
     if isinstance(y, CsrRows):
         arrays |= {"y/indptr": y.indptr, "y/indices": y.indices, "y/data": y.data}
     elif y is not None:
@@ -227,9 +223,7 @@ def rewrite(written, name, array):
     checksum = google_crc32c.value(payload)
     chunks_of(written.path, 0)[name].write_bytes(payload + checksum.to_bytes(4, "little"))
     old = written.dataset.table
-    table = PartitionTable(
-        old.rows, old.nnz, old.sizes, old.checksums | {name: np.array([checksum], np.uint32)}
-    )
+    table = PartitionTable(old.rows, old.nnz, old.sizes, old.checksums | {name: np.array([checksum], np.uint32)})
     return read_partition(written.path, written.dataset.meta, table, 0, BufferPool())
 
 
@@ -240,9 +234,7 @@ def test_inconsistent_row_offsets_are_refused(small_csr, target, change):
     name = "y/indptr" if target == "multilabel" else "indptr"
     indptr = arrays_of(written.partitions[0])[name].copy()
     indptr[{"first": 0, "last": -1, "falling": 4}[change]] += 1 if change != "falling" else 10**9
-    message = (
-        f"{written.path}: partition 0, array {name}: row offsets are inconsistent; ingest the data set again"
-    )
+    message = f"{written.path}: partition 0, array {name}: row offsets are inconsistent; ingest the data set again"
     assert raised(CorruptDataError, rewrite, written, name, indptr) == message
 
 

@@ -27,10 +27,7 @@ with locked(Path(sys.argv[1]), "the run"):
 @pytest.fixture
 def holder(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
     yield process
@@ -63,10 +60,7 @@ def test_a_killed_holder_is_in_nobodys_way(tmp_path, holder):
 
 
 def test_one_holder_in_a_process_too(tmp_path):
-    with (
-        locked(tmp_path / "lock", "the run"),
-        pytest.raises(StorageError, match=f"by process {os.getpid()} on "),
-    ):
+    with locked(tmp_path / "lock", "the run"), pytest.raises(StorageError, match=f"by process {os.getpid()} on "):
         acquire(tmp_path / "lock")
     acquire(tmp_path / "lock")
 

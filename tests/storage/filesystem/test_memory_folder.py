@@ -58,9 +58,7 @@ def test_without_room_or_without_such_a_file_system(memory, monkeypatch):
 def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(monkeypatch):
     monkeypatch.setattr(memory_folder, "_MEMORY", Path("/dev/shm"))
     held = [
-        subprocess.Popen(
-            [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     folders = [Path((each.stdout or sys.stdin).readline().strip()) for each in held]

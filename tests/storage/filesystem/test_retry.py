@@ -102,9 +102,7 @@ def test_a_chunk_is_read_again(tmp_path, monkeypatch, torn):
     array = np.arange(1000.0)
     expected = write_array(tmp_path / "a", array, "zstd")
     storage = Unsteady(monkeypatch, chunks, 1, torn)
-    read = read_array(
-        tmp_path, "a", array.shape, array.dtype, "zstd", expected, BufferPool(), "D: partition 0"
-    )
+    read = read_array(tmp_path, "a", array.shape, array.dtype, "zstd", expected, BufferPool(), "D: partition 0")
     assert read.tobytes() == array.tobytes()
     assert storage.opened == 2
 

@@ -107,9 +107,7 @@ def test_links_without_proc(folder, monkeypatch):
     assert "a link leads out of" in refusal(read_any, folder / "x.json", folder)
 
 
-@pytest.mark.fast_cases(
-    "fifo-read_bytes", "device-read_bytes", "device-open_regular", "file of proc-open_regular"
-)
+@pytest.mark.fast_cases("fifo-read_bytes", "device-read_bytes", "device-open_regular", "file of proc-open_regular")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("kind", ["fifo", "device", "file of proc"])
@@ -126,8 +124,7 @@ def test_what_is_no_file_is_not_waited_for(folder, read, kind):
         assert "a link leads out of" in refusal(read, path, folder)
         return
     assert (
-        refusal(read, path, folder)
-        == f"{path}: not a regular file; a file of distls is never a pipe, socket or device"
+        refusal(read, path, folder) == f"{path}: not a regular file; a file of distls is never a pipe, socket or device"
     )
 
 
@@ -160,9 +157,7 @@ def test_a_folder_that_will_be_written_to(folder):
     refuse_links(folder)
     refuse_links(folder / "missing")
     (folder / "inner" / "out").symlink_to("../../secret.json")
-    message = (
-        f"{folder}/inner/out: a link leads out of {folder}; all its files must be inside it: copy them there"
-    )
+    message = f"{folder}/inner/out: a link leads out of {folder}; all its files must be inside it: copy them there"
     assert refusal(refuse_links, folder) == message
     (folder / "inner" / "out").unlink()
     os.mkfifo(folder / "inner" / "pipe")
@@ -266,10 +261,7 @@ def test_json_that_is_too_large_is_not_read(tmp_path):
 
 
 def test_json_that_is_ours(tmp_path):
-    path, value = (
-        tmp_path / "x.json",
-        {"a": [1, -2.5, 1e300, None, "é\U0001f600", "\udcff", 2**70], "b": {"c": [[]]}},
-    )
+    path, value = (tmp_path / "x.json", {"a": [1, -2.5, 1e300, None, "é\U0001f600", "\udcff", 2**70], "b": {"c": [[]]}})
     path.write_text(json.dumps(value))
     assert read_any(path) == read_json(path, dict[str, Any]) == value
     path.write_text("[1]")

@@ -68,9 +68,7 @@ def test_round_trip(folder):
 
 
 @examples(60)
-@given(
-    array=hnp.arrays(st.sampled_from("?bBhHiIlLefdFD"), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
-)
+@given(array=hnp.arrays(st.sampled_from("?bBhHiIlLefdFD"), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)))
 def test_any_array_of_numbers(tmp_path_factory, array):
     folder = tmp_path_factory.mktemp("bundles") / "b"
     write_bundle(folder, "checkpoint", {}, {"a": array})
@@ -92,9 +90,7 @@ def test_order_and_endianness_are_those_of_the_format(tmp_path):
     assert all(a.flags.c_contiguous and a.dtype.str[0] == "<" for a in found.values())
 
 
-@pytest.mark.fast_cases(
-    r"\.\./up", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", r"\.\.$"
-)
+@pytest.mark.fast_cases(r"\.\./up", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", r"\.\.$")
 @pytest.mark.parametrize("name", ["../up", "a/b", "", "a.b", "x" * 65, "é", "a\n", ".."])
 def test_names_are_names_when_written(tmp_path, name):
     with pytest.raises(ValueError, match="a bundle holds arrays of numbers, named by letters and digits"):
@@ -102,9 +98,7 @@ def test_names_are_names_when_written(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "array", [np.array([{}, 1], object), np.array(["a"]), np.zeros(2, "f8,i4"), np.array([b"a"])]
-)
+@pytest.mark.parametrize("array", [np.array([{}, 1], object), np.array(["a"]), np.zeros(2, "f8,i4"), np.array([b"a"])])
 def test_only_numbers_are_written(tmp_path, array):
     with pytest.raises(ValueError, match="a bundle holds arrays of numbers"):
         write_bundle(tmp_path / "b", "model", {}, {"a": array})
@@ -207,9 +201,7 @@ def test_nothing_is_unpickled(folder, tmp_path, form):
         assert marker.exists()
 
 
-@pytest.mark.fast_cases(
-    r"\.\./weights", r"\.\.$", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-)
+@pytest.mark.fast_cases(r"\.\./weights", r"\.\.$", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
 @pytest.mark.parametrize("name", ["../weights", "/etc/passwd", "a/b", "", "..", "a\0", "a\n", "x" * 65])
 def test_names_that_lead_elsewhere(folder, tmp_path, name):
     content = npy(np.ones(2))
@@ -248,9 +240,7 @@ def test_a_description_of_another_array(folder, shape, dtype):
     assert read_bundle(folder, "model")[1]["weights"].tolist() == ARRAYS["weights"].tolist()
 
 
-@pytest.mark.parametrize(
-    "payload", [npy(np.asfortranarray(np.ones((2, 3)))), npy(np.ones((2, 3)), version=(2, 0))]
-)
+@pytest.mark.parametrize("payload", [npy(np.asfortranarray(np.ones((2, 3)))), npy(np.ones((2, 3)), version=(2, 0))])
 def test_other_forms_of_npy_are_not_ours(folder, payload):
     forge_array(folder, payload, [2, 3], "<f8")
     assert refusal(folder) == f"{folder}/weights.npy: its bytes do not match bundle.json"

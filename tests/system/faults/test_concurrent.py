@@ -114,9 +114,7 @@ def refused(command, folder, lock, *arguments):
     code, out, error = command(*arguments).end()
     who = f"process {holder['process']} on {holder['host']}"
     assert (code, out) == (1, "")
-    assert (
-        error == f"distls: {folder} is being written by {who}; wait until it has ended, or stop it ({lock})\n"
-    )
+    assert error == f"distls: {folder} is being written by {who}; wait until it has ended, or stop it ({lock})\n"
 
 
 def _fit(train, run):
@@ -165,21 +163,15 @@ def test_the_second_ingest_and_the_second_transposition_are_refused(command, tra
     export_text(train, tmp_path / "d.svm")
     out, lock = tmp_path / "out", tmp_path / "out" / ".lock"
     ingest = ["ingest", tmp_path / "d.svm", out, *SERIAL]
-    first = Slowed(
-        ("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest
-    )
+    first = Slowed(("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest)
     refused(command, out, lock, *ingest)
     first.kill()
-    first = Slowed(
-        ("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest
-    )
+    first = Slowed(("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest)
     assert first.go_on() == (0, "")
     assert not lock.exists()
     fingerprint = open_dataset(out).fingerprint
     columns = ["columns", out, "--shard-size", "16KiB", *SERIAL]
-    first = Slowed(
-        ("storage.temporary.transpose_spill", "SpillArea", "write_group"), tmp_path / "mark", *columns
-    )
+    first = Slowed(("storage.temporary.transpose_spill", "SpillArea", "write_group"), tmp_path / "mark", *columns)
     refused(command, out, lock, *columns)
     refused(command, out, lock, "columns", out, "--shard-size", "8KiB", *SERIAL)
     assert first.go_on() == (0, "")

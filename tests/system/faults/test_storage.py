@@ -70,9 +70,7 @@ def fit_way(way, data, run, where, act):
     executor, memory = executor_named(where)
     watch = [Rounds(lambda event: event.record["round"] == 2 and act())]
     often = {"checkpoint_seconds": 0, "eval_every": 0}
-    return fit(
-        method, data, run, params=params, executor=executor, memory=memory, callbacks=watch, **limits, **often
-    )
+    return fit(method, data, run, params=params, executor=executor, memory=memory, callbacks=watch, **limits, **often)
 
 
 # -- damage between rounds -------------------------------------------------------------------------------
@@ -93,11 +91,7 @@ DAMAGE = {
     "truncated": (cut, r"\d+ bytes on disk, \d+ recorded"),
     "removed": (Path.unlink, "its chunk is missing"),
 }
-READ_BY = {
-    "lanes": ("rows", "partition"),
-    "statistics": ("rows", "partition"),
-    "shards": ("columns", "column shard"),
-}
+READ_BY = {"lanes": ("rows", "partition"), "statistics": ("rows", "partition"), "shards": ("columns", "column shard")}
 
 
 @pytest.mark.fast_cases("flipped-shards-serial$")
@@ -113,11 +107,7 @@ def test_damaged_between_rounds(train, undisturbed, tmp_path, way, damage, where
     path = chunk_of(data, 2, "indices", kind)
     sound, (harm, why) = path.read_bytes(), DAMAGE[damage]
     said = raised(CorruptDataError, fit_way, way, data, run, where, lambda: harm(path))
-    again = (
-        "ingest the data set again"
-        if kind == "rows"
-        else f"remove {data}/columns and run `distls columns {data}`"
-    )
+    again = "ingest the data set again" if kind == "rows" else f"remove {data}/columns and run `distls columns {data}`"
     assert re.fullmatch(f"{data}: {block} 2, array indices: {why}; {again}", said)
     assert Run(run).checkpoints()[-1].name == "round-000002"
     assert not (run / "model").exists()

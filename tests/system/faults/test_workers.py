@@ -50,11 +50,7 @@ def test_a_worker_is_killed(command, job, tmp_path, way, place):
         if way == "shards"
         else "distls.workers.rounds.reduction_tree:ReductionTree.add"
     )
-    faults = {
-        "read": Fault(READ, call=20),
-        "kernel": Fault(made.kernel, call=25),
-        "reduce": Fault(reducing, call=5),
-    }
+    faults = {"read": Fault(READ, call=20), "kernel": Fault(made.kernel, call=25), "reduce": Fault(reducing, call=5)}
     fit_with(command, made, tmp_path, faults[place])
 
 
@@ -143,10 +139,7 @@ def test_workers_come_and_go(command, job, tmp_path, way):
     with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
         there.add_worker()
         there.wait_for_workers(1)
-        with (
-            Client(there.address, set_as_default=False) as client,
-            running(there, command, made, run, rounds=1),
-        ):
+        with Client(there.address, set_as_default=False) as client, running(there, command, made, run, rounds=1):
             first = set(client.nthreads())
             # a worker may take longer to start than the fit to end
             (tmp_path / "slow" / "hold").touch()

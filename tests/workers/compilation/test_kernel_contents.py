@@ -53,8 +53,7 @@ def test_copies_have_none():
     np.testing.assert_array_equal(target, source)
     _assigned(source, np.zeros((2, 3)))
     texts = {
-        f: next(iter(f.for_python.overloads.values())).library.get_llvm_str().encode()
-        for f in (_copied, _assigned)
+        f: next(iter(f.for_python.overloads.values())).library.get_llvm_str().encode() for f in (_copied, _assigned)
     }
     assert SHAPES in texts[_assigned]
     assert SHAPES not in texts[_copied]

@@ -159,8 +159,6 @@ def test_row_methods_have_the_same_bits_on_an_emulated_arm_processor(fits_here, 
     }
     subprocess.run([sys.executable, "-c", _CROSS, asked], env=environment, check=True)
     fits = [*emulator, "-c", _FITS, str(data), "kernels"]
-    found = subprocess.run(
-        fits, env=environment, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    found = subprocess.run(fits, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(found) > 10
     assert set(found) <= set(expected)

@@ -7,13 +7,7 @@ import pytest
 from helpers import as_rows
 
 from distls.storage.rows import DenseRows
-from distls.workers.coordinate_descent.descent_kernels import (
-    N_TOTALS,
-    Step,
-    Totals,
-    column_sweep,
-    intercept_step,
-)
+from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, Step, Totals, column_sweep, intercept_step
 from distls.workers.coordinate_descent.working_set_kernels import loss_of_scores
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.loss_registry import LOSSES
@@ -35,13 +29,9 @@ def problem(m=4, n=60, d=12, *, weighted=False, seed=0, **changes):
     x = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4)
     x[:, 3], x[:, 5] = 0.0, 1.0
     x[:, 7] *= 1e-3
-    x = x.astype(np.float32).astype(
-        float
-    )  # rows in single precision, as most are: no kernels for these tests alone
+    x = x.astype(np.float32).astype(float)  # rows in single precision, as most are: no kernels for these tests alone
     s = rng.random(n) + 0.1 if weighted else None
-    return bcd.Problem(
-        x, rng.integers(0, m, n).astype(np.int32), m, s=s, **{"alpha": 0.02, "rho": 0.4, **changes}
-    )
+    return bcd.Problem(x, rng.integers(0, m, n).astype(np.int32), m, s=s, **{"alpha": 0.02, "rho": 0.4, **changes})
 
 
 def columns_of(x, dense=False, dtype=np.float32):
@@ -117,9 +107,7 @@ def test_sweeps_are_the_paper_s(loss, penalty, step, weighted):
     assert not w[3].any()
 
 
-@pytest.mark.fast_cases(
-    "multiclass_squared_hinge-2$", "multiclass_squared_hinge-7$", "multiclass_squared_hinge-53$"
-)
+@pytest.mark.fast_cases("multiclass_squared_hinge-2$", "multiclass_squared_hinge-7$", "multiclass_squared_hinge-53$")
 @pytest.mark.parametrize("m", [2, 3, 4, 7, 8, 9, 53])
 @pytest.mark.parametrize("loss", NAMES)
 def test_any_number_of_classes(loss, m):

@@ -79,11 +79,7 @@ def test_a_step_of_several_outputs_is_that_of_numpy(monkeypatch, intercept, k, p
     rng = np.random.default_rng(1)
     x, rows = _rows(rng, "csr")
     root = rng.standard_normal((N, k, k))
-    some = {
-        6: (root @ root.transpose(0, 2, 1))[:, *np.tril_indices(k)],
-        3: rng.random((N, 3)),
-        1: rng.random((N, 1)),
-    }
+    some = {6: (root @ root.transpose(0, 2, 1))[:, *np.tril_indices(k)], 3: rng.random((N, 3)), 1: rng.random((N, 1))}
     h, slopes, w = some[parts].astype(np.float32), rng.standard_normal((N, k)), np.zeros((M, k))
     w[FREE] = rng.uniform(20.0, 40.0, (len(FREE), k))
     found, shift, moved, _ = SupportStep(_columns(rows, w, slopes, "l1l2", intercept), h).found()

@@ -29,9 +29,7 @@ def test_every_row_is_in_one_part_of_a_pass(n_rows, parts, shuffle):
 
 
 @pytest.mark.fast_cases("2-960", "3-960", "3-1440", "4-1440")
-@pytest.mark.parametrize(
-    "n_rows", [16 * 60, 16 * 61, 16 * 64, 16 * 90]
-)  # divisible by each number of parts, or not
+@pytest.mark.parametrize("n_rows", [16 * 60, 16 * 61, 16 * 64, 16 * 90])  # divisible by each number of parts, or not
 @pytest.mark.parametrize("parts", [2, 3, 4])
 def test_other_rows_share_a_part_in_every_pass(n_rows, parts):
     random = np.random.default_rng(3)

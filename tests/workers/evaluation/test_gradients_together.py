@@ -43,12 +43,7 @@ def _assert_each_alone(layout, dtype, k, loss, weighted, models=M, d=D):
 @pytest.mark.fast_cases("float32-2$")
 @pytest.mark.parametrize(
     ("dtype", "k"),
-    [
-        (dtype, k)
-        for dtype in ("float32", "float64")
-        for k in (2, 3, 4, 5, 8, 9, 15, 16)
-        if k <= most_paired(dtype)
-    ],
+    [(dtype, k) for dtype in ("float32", "float64") for k in (2, 3, 4, 5, 8, 9, 15, 16) if k <= most_paired(dtype)],
 )
 def test_each_model_has_its_own_bits(dtype, k):
     _assert_each_alone("csr", dtype, k, "softmax", weighted=True)
@@ -105,8 +100,7 @@ def test_fits_share_a_traversal_only_where_they_see_the_same(dataset, monkeypatc
         )
     ] * 2  # fmt: skip
     predictors = [
-        LinearPredictor(rng.standard_normal(shape).astype("float32"), rng.standard_normal(shape[1]))
-        for _ in jobs
+        LinearPredictor(rng.standard_normal(shape).astype("float32"), rng.standard_normal(shape[1])) for _ in jobs
     ]
     models = []
     real = score_task.add_gradients

@@ -15,15 +15,7 @@ from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.features import feature_kernels as kernels
 from distls.workers.features.convolution import Convolution
-from distls.workers.features.design import (
-    PIECE_ROWS,
-    Design,
-    Projection,
-    blocks,
-    can_pad,
-    project,
-    shared_projection,
-)
+from distls.workers.features.design import PIECE_ROWS, Design, Projection, blocks, can_pad, project, shared_projection
 from distls.workers.features.design_recipe import design_of, recipe_of
 from reference import features as reference
 
@@ -192,8 +184,7 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind):
     x = _rows(3 * PIECE_ROWS + 77)
     whole = features_of(design, DenseRows(x), FLOAT32)
     pieces = [
-        features_of(design, DenseRows(x[first : first + PIECE_ROWS]), FLOAT32)
-        for first in range(0, len(x), PIECE_ROWS)
+        features_of(design, DenseRows(x[first : first + PIECE_ROWS]), FLOAT32) for first in range(0, len(x), PIECE_ROWS)
     ]
     assert np.array_equal(np.concatenate(pieces), whole)
     odd = [features_of(design, DenseRows(part), FLOAT32) for part in np.array_split(x, 7)]

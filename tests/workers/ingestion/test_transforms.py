@@ -32,9 +32,7 @@ def sparse_rows(seed=0, dtype=np.float64):
     matrix.data[:] = 1 + 9 * matrix.data
     matrix = scipy.sparse.csr_matrix(matrix.astype(dtype))
     matrix.sort_indices()
-    return matrix, CsrRows(
-        matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint16), matrix.data.copy()
-    )
+    return matrix, CsrRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint16), matrix.data.copy())
 
 
 def applied(x, names, fitted=None):
@@ -63,9 +61,7 @@ def test_steps_are_applied_in_the_order_given(dtype):
     tolerance = 4 * np.finfo(dtype).eps
     np.testing.assert_allclose(applied(rows, "log1p,scale=4").data, np.log1p(matrix.data) / 4, rtol=tolerance)
     _, rows = sparse_rows(dtype=dtype)
-    np.testing.assert_allclose(
-        applied(rows, ["scale=4", "log1p"]).data, np.log1p(matrix.data / 4), rtol=tolerance
-    )
+    np.testing.assert_allclose(applied(rows, ["scale=4", "log1p"]).data, np.log1p(matrix.data / 4), rtol=tolerance)
     assert rows.data.dtype == dtype
 
 
@@ -144,17 +140,12 @@ def test_digests_know_the_fitted_arrays_only():
 @pytest.mark.parametrize("kept", [[0], [3, 4, 11], list(range(12))])
 def test_columns_that_are_kept_are_numbered_anew(kept):
     matrix, rows = sparse_rows()
-    steps = (
-        {"name": "min_count", "count": 2, "columns": 12, "kept": len(kept)},
-        {"name": "scale", "divisor": 2.0},
-    )
+    steps = ({"name": "min_count", "count": 2, "columns": 12, "kept": len(kept)}, {"name": "scale", "divisor": 2.0})
     dense = apply_transforms(DenseRows(matrix.toarray()), steps, {"kept": np.array(kept)}, "d")
     x = apply_transforms(rows, steps, {"kept": np.array(kept)}, "d")
     expected = matrix.toarray()[:, kept] / 2
     assert np.array_equal(dense.values, expected)
-    assert np.array_equal(
-        scipy.sparse.csr_matrix((x.data, x.indices, x.indptr), expected.shape).toarray(), expected
-    )
+    assert np.array_equal(scipy.sparse.csr_matrix((x.data, x.indices, x.indptr), expected.shape).toarray(), expected)
     assert (stored_width(steps, 12), source_width(steps, len(kept))) == (len(kept), 12)
 
 
@@ -253,14 +244,9 @@ def test_columns_that_are_centred(layout, dtype):
     assert {c: two for c, two in found.items() if len(two) == 2 and c < width} == {
         1: [0.0, 1.0], 2: pytest.approx([0.001, 0.002]),
     }  # fmt: skip
-    assert np.array_equal(
-        x.values if layout == "dense" else csr(values).data, values if layout == "dense" else x.data
-    )
+    assert np.array_equal(x.values if layout == "dense" else csr(values).data, values if layout == "dense" else x.data)
     # rows of another partition have the same mean
-    assert pairs(DenseRows(values[:-1]), [{"name": "standardize"}], {"mean": mean, "std": std})[1] == [
-        0.0,
-        1.0,
-    ]
+    assert pairs(DenseRows(values[:-1]), [{"name": "standardize"}], {"mean": mean, "std": std})[1] == [0.0, 1.0]
 
 
 def test_columns_that_are_divided_alone():
@@ -280,9 +266,7 @@ def test_few_values_are_told_for_other_rows():
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_logarithms_of_whole_numbers(layout):
-    near = (
-        2e6 + np.r_[np.arange(2 * N) * 100.0, 1.0]
-    )  # two that are next to each other, in rows that a sample misses
+    near = 2e6 + np.r_[np.arange(2 * N) * 100.0, 1.0]  # two that are next to each other, in rows that a sample misses
     values = np.column_stack([np.roll(near, 7), np.arange(len(near)) % 9])
     x = DenseRows(values) if layout == "dense" else csr(values)
     assert pairs(x, [{"name": "log1p"}], {}) == {0: [2e6, 2e6 + 1.0]}

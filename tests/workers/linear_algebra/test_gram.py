@@ -10,14 +10,7 @@ from distls.workers.linear_algebra import gram as products
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores, column_sums
 from distls.workers.linear_algebra.gram_kernels import add_upper, count_pairs
-from distls.workers.linear_algebra.packed_triangle import (
-    diagonal,
-    mirrored,
-    order_of,
-    packed,
-    packed_size,
-    unpacked,
-)
+from distls.workers.linear_algebra.packed_triangle import diagonal, mirrored, order_of, packed, packed_size, unpacked
 from distls.workers.linear_algebra.shifted_solve import Shifted
 
 D = 40
@@ -92,9 +85,7 @@ def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(den
 def test_the_way_depends_on_counts_alone(monkeypatch):
     filled = []
     real = GramSum._add_filled
-    monkeypatch.setattr(
-        GramSum, "_add_filled", lambda *given: (filled.append(len(given[1].data)), real(*given))
-    )
+    monkeypatch.setattr(GramSum, "_add_filled", lambda *given: (filled.append(len(given[1].data)), real(*given)))
     for density in (0.02, 0.9):
         x = _values(100, density)
         _gram(as_rows(x, "csr"))
@@ -222,9 +213,7 @@ def test_a_corner_can_be_the_target():
 
 @pytest.mark.fast_cases("0-shape0-float32", "4-shape2-float32", "2-shape4-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("first", "shape"), [(0, (7, 7)), (0, (4, 4)), (4, (4, 3)), (5, (7, 2)), (2, (3, 1))]
-)
+@pytest.mark.parametrize(("first", "shape"), [(0, (7, 7)), (0, (4, 4)), (4, (4, 3)), (5, (7, 2)), (2, (3, 1))])
 def test_blocks_are_added_where_they_are_above_the_diagonal(first, shape, dtype):
     block = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     wanted = np.ones((7, 7))
@@ -247,9 +236,7 @@ def _solve(shifted, right, shift):
 
 
 @pytest.mark.fast_cases("1$", "50", "210")
-@pytest.mark.parametrize(
-    "d", [1, 2, 48, 49, 50, 96, 97, 98, 145, 210]
-)  # around multiples of the band's width
+@pytest.mark.parametrize("d", [1, 2, 48, 49, 50, 96, 97, 98, 145, 210])  # around multiples of the band's width
 def test_shifts_are_solved_as_if_each_were_factorised(d):
     matrix, right = _positive(d, d + 3), np.random.default_rng(0).standard_normal((d, 4))
     kept = matrix.copy()
@@ -257,9 +244,7 @@ def test_shifts_are_solved_as_if_each_were_factorised(d):
     np.testing.assert_array_equal(matrix, kept)
     for shift in (1e-4, 0.3, 20.0):
         wanted = np.linalg.solve(matrix + shift * np.eye(d), right)
-        np.testing.assert_allclose(
-            _solve(shifted, right, shift), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max()
-        )
+        np.testing.assert_allclose(_solve(shifted, right, shift), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
 
 
 def test_the_basis_is_orthonormal():

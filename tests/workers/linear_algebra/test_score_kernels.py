@@ -148,10 +148,7 @@ def test_the_loss_of_softmax_is_the_log_loss():
     p = np.exp(x @ w + b)
     p /= p.sum(axis=1, keepdims=True)
     got = evaluate_rows(as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES)[:2]
-    assert got == (
-        pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12),
-        pytest.approx(s.sum()),
-    )
+    assert got == (pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12), pytest.approx(s.sum()))
 
 
 @pytest.mark.fast_cases("(softmax|crammer_singer)-csr")

@@ -85,9 +85,7 @@ def test_steps_are_the_oracle_s(name, k, target, dtype):
     best = np.array([dual_ascent.best_duals(name, *row) for row in zip(z, y, q, a, strict=True)])
     eps = np.finfo(dtype).eps
     # scores of a large curvature are known to their last digit only
-    slack = 4 * eps * (np.abs(best) + np.abs(a)) + 4 * eps * np.abs(z).max(axis=1)[:, None] / (
-        1.0 + q[:, None]
-    )
+    slack = 4 * eps * (np.abs(best) + np.abs(a)) + 4 * eps * np.abs(z).max(axis=1)[:, None] / (1.0 + q[:, None])
     assert (np.abs(duals - best) <= slack + 1e-7).all()
 
     def lack(new):
@@ -111,9 +109,7 @@ def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
     x = CsrRows(np.arange(n + 1), np.arange(n).astype(index_dtype(n)), np.ones(n, np.float32))
     z, duals, none, totals = m[:, None].copy(), b[:, None].copy(), np.zeros(1), np.zeros(len(Totals()))
     y, settings = np.ones(n, np.int32), AscentSettings(1.0, 0.0, 0.0, form_of("ovr_log", 1))
-    ascend_rows(
-        x, y, q, np.arange(n), z, z[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings
-    )
+    ascend_rows(x, y, q, np.arange(n), z, z[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings)
     new = duals[:, 0]
     # the derivative of the row's dual, in units of the dual: its second derivative is q + 1 / (new (1 - new))
     inside = (new > 1e-12) & (new < 1.0 - 1e-12)

@@ -35,26 +35,15 @@ def test_the_integral_of_the_mean_is_the_potential(link, reach):
 @pytest.mark.parametrize("link", [Probit(), Cauchit()])
 def test_the_largest_derivative_is_at_zero(link):
     h = 1e-4
-    assert (link.mean(np.array(h)) - link.mean(np.array(-h))) / (2 * h) == pytest.approx(
-        link.steepest, rel=1e-7
-    )
+    assert (link.mean(np.array(h)) - link.mean(np.array(-h))) / (2 * h) == pytest.approx(link.steepest, rel=1e-7)
 
 
 @pytest.mark.parametrize("link", [Probit(), Cauchit()])
 def test_rows_of_classes_are_summed_and_their_gradients_are_differences(link):
     rng = np.random.default_rng(2)
-    z, y, s = (
-        2.0 * rng.standard_normal((40, 3)),
-        rng.integers(0, 3, 40).astype(np.int32),
-        rng.uniform(1, 2, 40),
-    )
+    z, y, s = (2.0 * rng.standard_normal((40, 3)), rng.integers(0, 3, 40).astype(np.int32), rng.uniform(1, 2, 40))
     y[3] = -1  # a label that the model does not know
-    sums, predicted, runner_ups, g = (
-        LossSums(),
-        np.empty(40, np.int32),
-        np.empty(40, np.int32),
-        np.empty((40, 3)),
-    )
+    sums, predicted, runner_ups, g = (LossSums(), np.empty(40, np.int32), np.empty(40, np.int32), np.empty((40, 3)))
     class_losses(link, z, y, s, sums, predicted=predicted, runner_ups=runner_ups, gradients=g)
     known = y >= 0
     values = link.values(z, np.maximum(y, 0))

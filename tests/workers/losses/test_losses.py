@@ -169,11 +169,7 @@ def test_losses_are_named_once():
         assert has_row_function(loss, "row_gradient")
     assert set(mcid.LOSSES) == set(NAMES)
     assert losses_with(probabilities=True) == ("softmax", "ovr_log", "probit", "cauchit")
-    assert [name for name in (*NAMES, "simplex") if has_probabilities(name)] == [
-        "ovr_log",
-        "softmax",
-        "simplex",
-    ]
+    assert [name for name in (*NAMES, "simplex") if has_probabilities(name)] == ["ovr_log", "softmax", "simplex"]
 
 
 @pytest.mark.slow
@@ -194,9 +190,7 @@ print(json.dumps([sum(stats.cache_hits.values()), sum(stats.cache_misses.values(
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     runs = [
         json.loads(
-            subprocess.run(
-                [sys.executable, "-c", program], env=environment, capture_output=True, check=True
-            ).stdout
+            subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout
         )
         for _ in range(2)
     ]

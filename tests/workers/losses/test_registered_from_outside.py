@@ -111,9 +111,7 @@ def test_its_short_name_is_one_of_every_method_that_can_train_with_it():
     for name in trained_by:
         assert METHODS[name].resolve({"loss": "huber"})["loss"] == "ovr_huber_hinge"
     assert "huber = ovr_huber_hinge" in printed("methods", "sgd")
-    with pytest.raises(
-        ParameterError, match=r"sdca: loss=ovr_huber_hinge: it has no dual step; expected one of"
-    ):
+    with pytest.raises(ParameterError, match=r"sdca: loss=ovr_huber_hinge: it has no dual step; expected one of"):
         METHODS["sdca"].resolve({"loss": "ovr_huber_hinge"})
 
 

@@ -31,9 +31,7 @@ KINDS = [
     *((loss, "multilabel", sets_of(WANTED)) for loss in ("squared", "ovr_log")),
     ("squared", "continuous", NUMBERS),
 ]
-kinds = pytest.mark.parametrize(
-    ("loss", "kind", "y"), KINDS, ids=[f"{loss}-{kind}" for loss, kind, _ in KINDS]
-)
+kinds = pytest.mark.parametrize(("loss", "kind", "y"), KINDS, ids=[f"{loss}-{kind}" for loss, kind, _ in KINDS])
 
 
 def loss_of_row(loss, kind, i, z):
@@ -63,9 +61,7 @@ def is_wrong(loss, kind, i):
 def test_sums_are_those_over_the_rows(loss, kind, y, weighted):
     s = WEIGHT if weighted else np.ones(N)
     found = score_gradients(loss, SCORES, y, WEIGHT if weighted else NONE)
-    assert found.loss_sum == pytest.approx(
-        sum(s[i] * loss_of_row(loss, kind, i, SCORES[i]) for i in range(N))
-    )
+    assert found.loss_sum == pytest.approx(sum(s[i] * loss_of_row(loss, kind, i, SCORES[i]) for i in range(N)))
     assert found.weight_sum == s.sum()
     assert found.errors == sum(is_wrong(loss, kind, i) for i in range(N))
     assert (found.errors > 0) == (kind != "continuous")

@@ -22,9 +22,7 @@ class TestContract(PenaltyContract):
 @pytest.mark.parametrize("name", NAMES)
 @given(v=ROWS, mu=PULLS, rho=st.floats(0, 1))
 def test_prox_is_that_of_the_paper(name, v, mu, rho):
-    np.testing.assert_allclose(
-        prox_rows(name, v[None], mu, rho)[0], bcd.prox(v, mu, name, rho), atol=1e-12, rtol=1e-12
-    )
+    np.testing.assert_allclose(prox_rows(name, v[None], mu, rho)[0], bcd.prox(v, mu, name, rho), atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -110,9 +110,7 @@ def test_scores_of_a_plain_model_in_pieces(monkeypatch):
     monkeypatch.setattr(predictor_module, "PIECE_BYTES", 200)
     for layout in ("dense", "csr"):
         x, rows = rows_of(layout)
-        np.testing.assert_allclose(
-            in_pieces(model, rows), x @ model.coefficients + model.intercept, atol=1e-12
-        )
+        np.testing.assert_allclose(in_pieces(model, rows), x @ model.coefficients + model.intercept, atol=1e-12)
         assert linear_view(model, rows)[0] is rows
 
 
@@ -130,9 +128,7 @@ def test_no_rows():
 
 def test_single_precision_fits_are_calibrated_in_double():
     model = calibrated()
-    single = LinearPredictor(
-        model.coefficients.astype(np.float32), model.intercept, model.recipe, model.arrays
-    )
+    single = LinearPredictor(model.coefficients.astype(np.float32), model.intercept, model.recipe, model.arrays)
     x, rows = rows_of("dense")
     found = viewed(single, DenseRows(x.astype(np.float32)))
     assert found.dtype == np.float64
@@ -153,6 +149,4 @@ def test_features_without_weights_are_left_out(layout, columns):
     rows, own, _ = linear_view(few, given)
     assert own is weights
     assert isinstance(rows, type(given))
-    np.testing.assert_allclose(
-        in_pieces(LinearPredictor(own, intercept), rows), x @ full + intercept, rtol=1e-12
-    )
+    np.testing.assert_allclose(in_pieces(LinearPredictor(own, intercept), rows), x @ full + intercept, rtol=1e-12)

@@ -188,9 +188,7 @@ def test_a_form_is_kept_instead_of_the_partition(sets, prefetch, cache_bytes):
         found = [flat(part) for _, part in stream(reference, order, Ledger(), form)]
         assert found == expected
     assert made == ([35, 30, 22] if cache_bytes else [35, 30, 22, 35] * 2)
-    kept = sum(
-        halved(written.partitions[i]).x.values.nbytes + written.partitions[i].y.nbytes for i in (4, 0, 3)
-    )
+    kept = sum(halved(written.partitions[i]).x.values.nbytes + written.partitions[i].y.nbytes for i in (4, 0, 3))
     assert cached_bytes() == (kept if cache_bytes else 0)
     # the partitions themselves are another thing
     assert read(reference, [0, 3]) == truth(written, [0, 3])
@@ -393,9 +391,7 @@ def read_shards(reference, indices, stats=None):
 
 
 def true_shards(dataset, indices):
-    return [
-        (i, int(dataset.columns.first[i]), [a.tobytes() for a in dataset.columns.read(i).x]) for i in indices
-    ]
+    return [(i, int(dataset.columns.first[i]), [a.tobytes() for a in dataset.columns.read(i).x]) for i in indices]
 
 
 @pytest.mark.fast_cases(
@@ -447,9 +443,7 @@ def test_other_shards_than_the_job_began_with_are_refused(sharded, tmp_path):
     dataset, _ = sharded
     path = shutil.copytree(dataset.path, tmp_path / "d")
     old = columns_ref(open_dataset(path))
-    with pytest.raises(
-        MismatchError, match="the job expects column shards with digest abc, there are those with"
-    ):
+    with pytest.raises(MismatchError, match="the job expects column shards with digest abc, there are those with"):
         stream_columns(replace(old, columns="abc"), [0], Ledger())
     shutil.rmtree(path / "columns")
     stream_module._open.cache_clear()

@@ -101,9 +101,7 @@ def test_the_order_is_new_in_every_pass_and_lane_and_reproducible():
     lanes = deal(np.full(40, 7), 2)
     orders = [[lane.blocks for lane in rounds(lanes, 1, p)[0]] for p in range(3)]
     assert orders == [[lane.blocks for lane in rounds(lanes, 1, p)[0]] for p in range(3)]
-    flat = [
-        tuple(lanes[i].index(block) for block in order) for both in orders for i, order in enumerate(both)
-    ]
+    flat = [tuple(lanes[i].index(block) for block in order) for both in orders for i, order in enumerate(both)]
     assert len(set(flat)) == 6
     assert orders[0] != [lane.blocks for lane in rounds(lanes, 1, 0, seed=1)[0]]
 

@@ -75,9 +75,7 @@ def test_merging_forgets_no_field():
 )
 def test_what_is_not_covered_exactly_once_is_refused(blocks, n_rows):
     Ledger([2, 0, 1], 30).check_cover(range(3), 30)
-    expected = (
-        f"a round covered {len(blocks)} partitions and {n_rows} rows instead of 3 and 30; resume the run"
-    )
+    expected = f"a round covered {len(blocks)} partitions and {n_rows} rows instead of 3 and 30; resume the run"
     assert raised(DistlsError, Ledger(blocks, n_rows).check_cover, range(3), 30) == expected
 
 

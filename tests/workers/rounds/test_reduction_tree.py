@@ -140,9 +140,7 @@ def test_what_was_counted_is_not_counted_again(arrival, data):
     assert whole.nodes() == before
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [((1, 0), (0, 1)), ((0, 1), (1, 0)), ((2, 0), (0, 3)), ((0, 6), (2, 1))]
-)
+@pytest.mark.parametrize(("first", "second"), [((1, 0), (0, 1)), ((0, 1), (1, 0)), ((2, 0), (0, 3)), ((0, 6), (2, 1))])
 def test_neither_above_nor_below(first, second):
     made = tree(7)
     made.add(*first, "first")

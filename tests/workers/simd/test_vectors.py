@@ -72,14 +72,7 @@ def test_comparisons_choose_lane_by_lane():
 
 @kernel
 def _numbers(a, b):
-    return (
-        select(a < b, a, b),
-        select(a < b, 1, 2),
-        any_of(a < b),
-        exp_of_negative(a),
-        log_of_normal(b),
-        floor_of(b),
-    )
+    return (select(a < b, a, b), select(a < b, 1, 2), any_of(a < b), exp_of_negative(a), log_of_normal(b), floor_of(b))
 
 
 def test_what_vectors_have_numbers_have_too():
@@ -116,11 +109,7 @@ def _lanes(a, n, out):
 @pytest.mark.fast_cases("-1", "2", "5")
 @pytest.mark.parametrize("n", range(-1, 6))
 def test_lanes_are_counted_from_zero(n):
-    a, out, lanes = (
-        np.array([1e16, 1.0, -1e16, 3.0]),
-        np.empty((2, F64_PER_VECTOR)),
-        np.arange(F64_PER_VECTOR),
-    )
+    a, out, lanes = (np.array([1e16, 1.0, -1e16, 3.0]), np.empty((2, F64_PER_VECTOR)), np.arange(F64_PER_VECTOR))
     total, most = _lanes(a, n, out)
     np.testing.assert_array_equal(out, [np.where(lanes < n, a, -9.0), np.where(lanes == n, a, -9.0)])
     assert total == (a[0] + a[2]) + (a[1] + a[3])

@@ -249,13 +249,7 @@ def test_no_hyperplane_where_the_mean_is_zero():
     for n in (2, 3):
         lane = run(x, y, NO_WEIGHT, np.arange(n), settings)
         expected = constrained.csgd(
-            x[:n],
-            y[:n],
-            lambda t: 0.5,
-            w0=np.zeros((2, 1)),
-            b0=np.zeros(1),
-            s=np.ones(n),
-            fit_intercept=False,
+            x[:n], y[:n], lambda t: 0.5, w0=np.zeros((2, 1)), b0=np.zeros(1), s=np.ones(n), fit_intercept=False
         )
         found = weights_from_mean_lane(lane, settings)
         close(found.w, expected.w, 1e-12)

@@ -86,8 +86,7 @@ def test_every_learner_has_its_own_bits(loss, k, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("loss", "k", "dtype"),
-    [("softmax", 5, "float32"), ("crammer_singer", 4, "float64"), ("ovr_hinge", 2, "float32")],
+    ("loss", "k", "dtype"), [("softmax", 5, "float32"), ("crammer_singer", 4, "float64"), ("ovr_hinge", 2, "float32")]
 )
 @pytest.mark.parametrize("schedule", ["pegasos", "constant"])
 def test_plain_steps_have_their_own_bits(loss, k, dtype, schedule):

@@ -167,9 +167,7 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
     x, y, s = problem(k, n=400)
     order = np.random.default_rng(2).permutation(len(x))
     runs = [
-        Lane(x.shape[1], k, dtype, SgdSettings(LOSSES["perceptron"], alpha)).run(
-            as_rows(x, "csr", dtype), y, order, s
-        )
+        Lane(x.shape[1], k, dtype, SgdSettings(LOSSES["perceptron"], alpha)).run(as_rows(x, "csr", dtype), y, order, s)
         for alpha in (1e-4, 1e-5, 0.3)
     ]
     assert np.any(runs[0].u)

@@ -50,8 +50,7 @@ def test_one_seed_gives_the_same_bits_in_a_fresh_model(kind):
 @pytest.mark.parametrize("kind", ALL)
 def test_seed_part_and_index_each_change_the_rows(kind):
     blocks = [
-        block(kind, seed, part, index)
-        for seed, part, index in [(0, "train", 0), (1, "train", 0), (0, "test", 0)]
+        block(kind, seed, part, index) for seed, part, index in [(0, "train", 0), (1, "train", 0), (0, "test", 0)]
     ]
     blocks.append(block(kind, 0, "train", 1))
     for i, a in enumerate(blocks):

@@ -17,13 +17,7 @@ from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.array_types import Array
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, discard
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.record_batch import (
-    ArrayHeader,
-    FileRows,
-    Progress,
-    ReadOptions,
-    RowBlock,
-)
+from distls.workers.ingestion.records.record_batch import ArrayHeader, FileRows, Progress, ReadOptions, RowBlock
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
@@ -287,12 +281,7 @@ def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 
 
 def stream_blocks(
-    stream: IO[bytes],
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    y: Array | None,
-    skip: int,
-    block_bytes: int,
+    stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], y: Array | None, skip: int, block_bytes: int
 ) -> Iterator[RowBlock]:
     """Yield the rows of an array that a stream has from its position on, without the first `skip`."""
     n_features = math.prod(shape[1:])
@@ -337,11 +326,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 def _csr_blocks(
     archive: zipfile.ZipFile, item: ArrayItem, y: Array | None, skip: int, block_bytes: int
 ) -> Iterator[RowBlock]:
-    with (
-        _member(archive, "data") as data,
-        _member(archive, "indices") as indices,
-        _member(archive, "indptr") as ptr,
-    ):
+    with _member(archive, "data") as data, _member(archive, "indices") as indices, _member(archive, "indptr") as ptr:
         # the members are read in parallel, as three streams positioned after their headers
         types = {stream: _npy_header(stream)[1] for stream in (data, indices, ptr)}
         # The first offset need not be zero.

@@ -12,16 +12,7 @@ import numpy as np
 from distls.workers.ingestion.formats import table_columns
 from distls.workers.ingestion.formats.table_columns import Dialect, Feature, TableOptions
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints
-from distls.workers.ingestion.parsing.csv_field_kernels import (
-    SCRATCH,
-    Answers,
-    Code,
-    Kind,
-    Markers,
-    Mode,
-    Rules,
-    State,
-)
+from distls.workers.ingestion.parsing.csv_field_kernels import SCRATCH, Answers, Code, Kind, Markers, Mode, Rules, State
 from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Slots, parse_rows
 from distls.workers.ingestion.parsing.rounding_kernels import no_rounding, take_rounded
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
@@ -55,9 +46,7 @@ class RowReader(KernelParser):
 
     options: TableOptions
 
-    def __init__(
-        self, run: ReadRun[TableOptions], columns: Ints, mode: int, n_slots: int, n_words: int = 0
-    ) -> None:
+    def __init__(self, run: ReadRun[TableOptions], columns: Ints, mode: int, n_slots: int, n_words: int = 0) -> None:
         super().__init__(run, State.SIZE, n_words)
         options = run.options
         # A field without a value is NaN unless `na` says otherwise, and NaN is refused later.

@@ -140,8 +140,7 @@ def arrow_table(frame: Any, others: Mapping[str, Any] | None = None) -> Any:
         raise BadInputError(f"{FRAME}: two columns have one name; rename one of them")
     columns = [(name, frame[label]) for name, label in zip(names, labels, strict=True)]
     arrays = {
-        name: _arrow_column(values, arrow, f'{FRAME}: column "{name}"')
-        for name, values in (*columns, *others.items())
+        name: _arrow_column(values, arrow, f'{FRAME}: column "{name}"') for name, values in (*columns, *others.items())
     }
     try:
         return arrow.table(arrays)
@@ -179,9 +178,7 @@ def frame_source(table: Any, range_bytes: int) -> FrameSource:
     return FrameSource(FRAME, facts.n_bytes, 0, head=head, table=rows_of, facts=found)
 
 
-def computed_source(
-    parts: Sequence[FrameFacts], compute: Callable[[int], Any], facts: dict[str, Any]
-) -> FrameSource:
+def computed_source(parts: Sequence[FrameFacts], compute: Callable[[int], Any], facts: dict[str, Any]) -> FrameSource:
     """Return frames that are computed when they are read as a source, a row group each.
 
     Raises

@@ -35,10 +35,7 @@ _Record = tuple[int, dict[str, Any] | Refused]
 def _documents(records: Iterable[_Record], options: DocumentReadOptions) -> Iterator[Found]:
     for line, record in records:
         try:
-            yield (
-                line,
-                record if isinstance(record, Refused) else document_records.document_of(record, options),
-            )
+            yield (line, record if isinstance(record, Refused) else document_records.document_of(record, options))
         except Refused as refused:
             yield line, refused
 
@@ -80,9 +77,7 @@ def csv_rows(item: TextItem, dialect: Dialect, wanted: int) -> Iterator[tuple[in
             except csv.Error as error:
                 yield line, Refused(_csv_rule(error))
                 continue
-            if line == item.start == 0 and separator_line(
-                f"{dialect.separator.join(row)}\n".encode(errors="replace")
-            ):
+            if line == item.start == 0 and separator_line(f"{dialect.separator.join(row)}\n".encode(errors="replace")):
                 continue
             # the first line that is not blank
             if row and not expects_header:

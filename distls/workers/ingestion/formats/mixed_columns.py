@@ -31,15 +31,11 @@ _ZONE = r"(?:(?:UTC|GMT)?[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?|Z|[A-Z]{2,5}|[A-Z][A
 _TIME = rf"(?:[T ,:]+{_CLOCK}\s*(?:{_ZONE}(?:\s*[\[(][\w /+:-]+[\])])?)?)?"
 _YEAR_FIRST = re.compile(r"(\d{4})([-/.])(\d{1,2})\2(\d{1,2})" + _TIME)
 # 31-Jan-2024, 31 January 2024; Jan. 31, 2024: they are the same in any order
-_DAY_MONTH = re.compile(
-    r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Za-z]{3,9})\.?[-/, ] ?(?P<year>\d{4}|\d\d)(?P<time>.*)"
-)
+_DAY_MONTH = re.compile(r"(?P<day>\d{1,2})[-/. ](?P<month>[A-Za-z]{3,9})\.?[-/, ] ?(?P<year>\d{4}|\d\d)(?P<time>.*)")
 _MONTH_DAY = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})(?P<time>.*)")
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
-_WEEKDAY = re.compile(
-    r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE
-)
+_WEEKDAY = re.compile(r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?\.?,? +", re.IGNORECASE)
 # as `date` of Unix and Twitter write it: Jan 31 12:00:00 EST 2024
 _YEAR_BEHIND = re.compile(
     rf"(?P<month>[A-Za-z]{{3}}) +(?P<day>\d{{1,2}})(?P<time> \d{{1,2}}:\d\d:\d\d(?: {_ZONE})?) (?P<year>\d{{4}})"

@@ -61,9 +61,7 @@ def parquet_blocks(
             yield _Block(part, options, item.file.path, progress, later, own).rows(start)
 
 
-def record_batch_rows(
-    batch: Any, options: TableOptions, path: str, progress: Progress, first_row: int
-) -> RowBlock:
+def record_batch_rows(batch: Any, options: TableOptions, path: str, progress: Progress, first_row: int) -> RowBlock:
     """Return the rows of an Arrow record batch of the source `path`; `first_row` is the number of the first."""
     return _Block(batch, options, path, progress).rows(first_row)
 
@@ -113,9 +111,7 @@ class _Block:
         indptr = np.concatenate([[0], np.cumsum(sum(counts))]).astype(np.int64)
         indices, data = np.empty(indptr[-1], np.int64), np.empty(indptr[-1])
         free = indptr[:-1].copy()  # where the next value of each row goes
-        for part, count, first in zip(
-            parts, counts, table_columns.first_columns(self.options.features), strict=False
-        ):
+        for part, count, first in zip(parts, counts, table_columns.first_columns(self.options.features), strict=False):
             places = np.repeat(free - part[0][:-1], count) + np.arange(len(part[1]))
             indices[places], data[places] = part[1] + first, part[2]
             free += count

@@ -78,9 +78,7 @@ def load_arrow(path: str, what: str = "parquet files, and tables with dates, tex
 def _open(file: SourceFile) -> Any:
     file.check()
     # no read-ahead: its memory is in no budget
-    return load_arrow(file.path).parquet.ParquetFile(
-        file.path, pre_buffer=False, page_checksum_verification=True
-    )
+    return load_arrow(file.path).parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
 
 
 @contextlib.contextmanager
@@ -194,9 +192,7 @@ def kinds_of_columns(types: Any, schema: Any) -> dict[str, str]:
 
 
 def _is_number(types: Any, found: Any) -> bool:
-    return any(
-        test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    )
+    return any(test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def as_text(path: str, name: str, column: Any, arrow: Any) -> Any:

@@ -123,11 +123,7 @@ class _DateParser(DelimitedParser):
             self.refuse(text, f"{self._field(text)}: a date for batches of Arrow")
         else:
             self.table.words.values[entry] = self._add_date(parts[: feature.width])
-            if (
-                feature.width == len(DATE_PARTS) - 2
-                and parts[0] % 1.0
-                and feature.name not in self.progress.codes
-            ):
+            if feature.width == len(DATE_PARTS) - 2 and parts[0] % 1.0 and feature.name not in self.progress.codes:
                 self.progress.codes.append(feature.name)
 
 
@@ -159,9 +155,7 @@ class TableReader(BlockReader[Any, TableOptions]):
         yield from super().batches(item, run)
 
 
-def _kernel_batches(
-    item: TextItem, run: ReadRun[TableOptions]
-) -> Iterator[tuple[RecordBatch | None, Progress]]:
+def _kernel_batches(item: TextItem, run: ReadRun[TableOptions]) -> Iterator[tuple[RecordBatch | None, Progress]]:
     """Yield the records of plain text, and what was counted in them, up to a refused row; None at the end."""
     options = item.own(run.options)
     parser, ahead, at_end = None, 0, False

@@ -16,9 +16,28 @@ from distls.workers.ingestion.records.record_batch import ReadOptions
 
 # Texts that stand for no value: those of pandas' read_csv, the one of SQL dumps, and a question mark.
 MISSING: tuple[str, ...] = (
-    "", "?", "\\N", "NA", "N/A", "n/a", "NULL", "null", "None", "NaN", "nan", "-NaN", "-nan", "<NA>", "#NA", "#N/A",
-    "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN",
-)  # fmt: skip
+    "",
+    "?",
+    "\\N",
+    "NA",
+    "N/A",
+    "n/a",
+    "NULL",
+    "null",
+    "None",
+    "NaN",
+    "nan",
+    "-NaN",
+    "-nan",
+    "<NA>",
+    "#NA",
+    "#N/A",
+    "#N/A N/A",
+    "1.#IND",
+    "-1.#IND",
+    "1.#QNAN",
+    "-1.#QNAN",
+)
 # One ASCII character, as `checked_separator` in the driver asks for.
 SEPARATORS = r"^[\x01-\x09\x0b\x0c\x0e-!#-*,/:-@\[-`{-\x7f]\Z"
 # with the shortest names that so many can have in the metadata of a data set

@@ -201,9 +201,7 @@ def json_head(path: str, records: Sequence[dict[str, Any]]) -> ParquetHead:
     # of lists of numbers, all of which are as long as the first that is there
     lists = [name for name in names if kinds[name] == "list"]
     lengths = {name: next((len(r[name]) for r in records if r.get(name)), 0) for name in lists}
-    return ParquetHead(
-        kinds, lengths, (), sample=parquet_files.first_values(table, arrow), empty=frozenset(empty)
-    )
+    return ParquetHead(kinds, lengths, (), sample=parquet_files.first_values(table, arrow), empty=frozenset(empty))
 
 
 def _are_fractions(values: Sequence[Any]) -> bool:

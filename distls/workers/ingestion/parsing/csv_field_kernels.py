@@ -275,9 +275,7 @@ def _is_code(text: Bytes, start: int) -> bool:
 
 
 @helper
-def _number_in(
-    text: Bytes, start: int, end: int, kind: int, rules: Rules, answers: Answers, state: Ints
-) -> Any:
+def _number_in(text: Bytes, start: int, end: int, kind: int, rules: Rules, answers: Answers, state: Ints) -> Any:
     """Return (code, value) of the number in text[start:end]."""
     if rules.mode & Mode.COMMA:
         number_end, value, exact = _scan_comma(text, start, end, rules.scratch)

@@ -17,13 +17,7 @@ from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Ki
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.number_kernels import parse_short_field
 from distls.workers.ingestion.parsing.record_kernels import Records, store_pair
-from distls.workers.ingestion.parsing.rounding_kernels import (
-    EXACT,
-    Rounding,
-    is_inexact,
-    note_row,
-    note_value,
-)
+from distls.workers.ingestion.parsing.rounding_kernels import EXACT, Rounding, is_inexact, note_row, note_value
 from distls.workers.ingestion.parsing.word_table import Words
 
 # -- dates and times of fixed width, as programs write them ----------------------------------------------
@@ -183,9 +177,7 @@ def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
 
 
 @helper
-def _word(
-    text: Bytes, p: int, rules: Rules, columns: Ints, c: int, words: Words, slots: Slots, state: Ints
-) -> Any:
+def _word(text: Bytes, p: int, rules: Rules, columns: Ints, c: int, words: Words, slots: Slots, state: Ints) -> Any:
     """Read a field that may be a word into its slots; return (code, position after it, value)."""
     kind, slot = columns[c, fields.KIND], columns[c, fields.SLOT]
     if kind > Kind.DATE:
@@ -202,9 +194,7 @@ def _word(
 
 
 @helper
-def _note_inexact(
-    text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints
-) -> None:
+def _note_inexact(text: Bytes, code: int, value: float, column: Ints, rules: Rules, slots: Slots, state: Ints) -> None:
     """Note the number of a feature, which was just read, if float64 does not keep it."""
     large = code == Code.DONE and abs(value) >= EXACT and column[fields.KIND] in (Kind.NUMBER, Kind.GAPPED)
     mark = fields.COMMA if rules.mode & Mode.COMMA else fields.POINT

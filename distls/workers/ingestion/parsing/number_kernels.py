@@ -11,12 +11,7 @@ import numpy as np
 
 from distls.workers.compilation.jit import helper
 from distls.workers.ingestion.parsing.array_types import Bytes
-from distls.workers.ingestion.parsing.decimal_kernels import (
-    EXACT_DIGITS,
-    decimal_to_double,
-    load_word,
-    trailing_zeros,
-)
+from distls.workers.ingestion.parsing.decimal_kernels import EXACT_DIGITS, decimal_to_double, load_word, trailing_zeros
 
 MAX_INDEX = 2**31 - 1
 

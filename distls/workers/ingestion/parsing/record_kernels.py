@@ -215,14 +215,7 @@ def value_facts(words: UInts, row_at: Ints, n_extra: int, stride: int, dense: bo
 
 @kernel
 def pack_pairs(
-    indptr: Ints,
-    indices: Array,
-    data: Array,
-    offsets: Ints,
-    labels: Doubles,
-    n_extra: int,
-    words: UInts,
-    row_at: Ints,
+    indptr: Ints, indices: Array, data: Array, offsets: Ints, labels: Doubles, n_extra: int, words: UInts, row_at: Ints
 ) -> None:
     """Write CSR rows and their labels (row r has labels[offsets[r]:offsets[r + 1]]) as records."""
     at, floats = 0, words.view(np.float32)
@@ -250,14 +243,7 @@ _MAGNITUDE = np.uint32(0x7FFFFFFF)  # bits of a word that are not a sign: minus 
 
 @kernel
 def relabel_records(
-    words: UInts,
-    row_at: Ints,
-    rows: Ints,
-    labels: Doubles,
-    ends: Ints,
-    n_extra: int,
-    out: UInts,
-    out_at: Ints,
+    words: UInts, row_at: Ints, rows: Ints, labels: Doubles, ends: Ints, n_extra: int, out: UInts, out_at: Ints
 ) -> None:
     """Copy the records of `rows` (shape (n_kept,)) with labels[ends[r]:ends[r + 1]] of each row r for their own.
 

@@ -13,12 +13,7 @@ import numpy as np
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.ingestion.parsing.array_types import Bytes, Ints, Singles, UInts
 from distls.workers.ingestion.parsing.decimal_kernels import double_bits, write_double
-from distls.workers.ingestion.parsing.number_kernels import (
-    MAX_INDEX,
-    parse_index,
-    parse_short_value,
-    scan_number,
-)
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value, scan_number
 from distls.workers.ingestion.parsing.record_kernels import Records, is_repeated, store_pair
 from distls.workers.ingestion.parsing.rounding_kernels import EXACT, KEPT, is_inexact, is_merged
 
@@ -279,9 +274,7 @@ def _finish_row(state: Ints, row: Ints) -> None:
 
 
 @kernel
-def parse_lines(
-    text: Bytes, stop: int, mode: int, n_extra: int, records: Records, slow: Ints, state: Ints
-) -> int:
+def parse_lines(text: Bytes, stop: int, mode: int, n_extra: int, records: Records, slow: Ints, state: Ints) -> int:
     """Parse text[state[POSITION]:stop] into records; return a Code.
 
     Parameters

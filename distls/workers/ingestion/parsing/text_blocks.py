@@ -220,9 +220,7 @@ def line_starts(file: SourceFile, offsets: Sequence[int]) -> list[int]:
     return counts
 
 
-def text_blocks(
-    item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
-) -> Iterator[TextBlock]:
+def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool) -> Iterator[TextBlock]:
     """Yield the item's text from its byte `skip` on, in blocks of whole lines that share a buffer.
 
     A plain range is one block, a compressed file has blocks of about `block_bytes`. `line` is the line at `skip`.
@@ -282,9 +280,7 @@ def discard(file: IO[bytes], n_bytes: int) -> None:
         n_bytes -= len(chunk)
 
 
-def _streamed(
-    file: IO[bytes], block_bytes: int, path: str, line: int, pool: BufferPool
-) -> Iterator[TextBlock]:
+def _streamed(file: IO[bytes], block_bytes: int, path: str, line: int, pool: BufferPool) -> Iterator[TextBlock]:
     buffer = pool.take("text", block_bytes + PADDING)
     filled = 0
     while True:

@@ -56,9 +56,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
             elif not tokens.ends_token(text[p]):
                 code = Code.VALUE
             if abs(value) > KEPT and code == Code.DONE:
-                tokens.note_rounded(
-                    text, value_at, p, value, wide, index if plain else index & mask, line.row
-                )
+                tokens.note_rounded(text, value_at, p, value, wide, index if plain else index & mask, line.row)
         value *= scale
         if code == Code.DONE and tokens.overflows(value, wide):
             code = Code.OVERFLOW
@@ -112,10 +110,7 @@ def _finish_row(state: Ints, row: Ints) -> None:
     state[VwState.TAGS] += row[tokens.ROW_TAG]
     state[VwState.BASES] += row[tokens.ROW_BASE]
     if row[tokens.ROW_ROUNDED_VALUE]:
-        state[State.ROUNDED], state[State.ROUNDED_VALUE] = (
-            row[tokens.ROW_ROUNDED],
-            row[tokens.ROW_ROUNDED_VALUE],
-        )
+        state[State.ROUNDED], state[State.ROUNDED_VALUE] = (row[tokens.ROW_ROUNDED], row[tokens.ROW_ROUNDED_VALUE])
     note_indices(state, row[tokens.ROW_FIRST], row[tokens.ROW_LAST])
 
 

@@ -212,9 +212,7 @@ def _parse_labels(text: Bytes, p: int, end: int, mode: int, words: UInts, at: in
 
 
 @helper
-def _parse_word(
-    text: Bytes, p: int, end: int, n_words: int, mode: int, words: UInts, at: int, line: Line
-) -> Any:
+def _parse_word(text: Bytes, p: int, end: int, n_words: int, mode: int, words: UInts, at: int, line: Line) -> Any:
     """Read word number `n_words`, text[p:end]: labels, importance or base; return (code, value)."""
     if n_words == 0:
         return _parse_labels(text, p, end, mode, words, at, line), 1.0

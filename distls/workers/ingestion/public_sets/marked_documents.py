@@ -102,9 +102,7 @@ class _Elements:
             why = expat.errors.messages[error.code]
             # some dumps of the directory have bytes that are no UTF-8
             broken = error.code == expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]
-            remedy = (
-                "iconv -c -f utf-8 -t utf-8 removes bytes that are no UTF-8" if broken else "is it complete?"
-            )
+            remedy = "iconv -c -f utf-8 -t utf-8 removes bytes that are no UTF-8" if broken else "is it complete?"
             said = f"not well-formed XML ({why}); {remedy}"
             raise BadInputError(f"{self.path}:{error.lineno}: {said}") from None
         # Bytes that no event has shown yet;

@@ -113,9 +113,7 @@ class FewRows:
                 found += [(row, c, field) for field, row in first.items() if field not in known]
         texts = [field for *_, field in sorted(found)]
         room = has_room.py_func  # type: ignore[attr-defined]
-        if (lacking and math.isnan(self._rules.na)) or not room(
-            self._words, len(texts), sum(map(len, texts))
-        ):
+        if (lacking and math.isnan(self._rules.na)) or not room(self._words, len(texts), sum(map(len, texts))):
             raise NotPlainError
         self._columns[lacking, csv_fields.NA] = 1
         rows, columns = np.array([each[:2] for each in sorted(found)], np.int64).reshape(-1, 2).T
@@ -130,8 +128,7 @@ class FewRows:
         starts, text = self._words.starts.tolist(), self._words.text
         entries = np.flatnonzero(self._words.keys[: self._words.size[0]] == 2 * c).tolist()
         return {
-            text[starts[entry] : starts[entry + 1]].tobytes(): float(self._words.values[entry])
-            for entry in entries
+            text[starts[entry] : starts[entry + 1]].tobytes(): float(self._words.values[entry]) for entry in entries
         }
 
     def _numbers(self, c: int) -> list[float]:

@@ -69,10 +69,7 @@ def _rounded(block: RowBlock, float64: bool) -> list[rounding_kernels.Rounded]:
     columns, places = np.unique(block.csr[1], return_inverse=True)
     rounding = rounding_kernels.no_rounding(len(columns))
     rounding_kernels.note_pairs(places, numbers, rounding)
-    return [
-        *((int(columns[found[0]]), *found[1:]) for found in rounding_kernels.take_rounded(rounding)),
-        *inexact,
-    ]
+    return [*((int(columns[found[0]]), *found[1:]) for found in rounding_kernels.take_rounded(rounding)), *inexact]
 
 
 def _inexact(values: Array, numbers: Doubles, columns: Array | None) -> list[rounding_kernels.Rounded]:
@@ -80,9 +77,7 @@ def _inexact(values: Array, numbers: Doubles, columns: Array | None) -> list[rou
 
     `columns` has those of the values of sparse rows.
     """
-    large = (
-        np.abs(numbers) >= rounding_kernels.EXACT if values.dtype != np.float64 else np.zeros(0, dtype=bool)
-    )
+    large = np.abs(numbers) >= rounding_kernels.EXACT if values.dtype != np.float64 else np.zeros(0, dtype=bool)
     if not large.any():
         return []
     with np.errstate(invalid="ignore"):  # 2**63 is no int64, and so not kept

@@ -19,23 +19,10 @@ from distls.workers.ingestion.parsing.array_types import Bytes, Int32s, Ints, UI
 from distls.workers.ingestion.parsing.record_kernels import Records
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.svmlight_kernels import State, line_end
-from distls.workers.ingestion.parsing.text_blocks import (
-    MAX_LINE,
-    TextBlock,
-    TextItem,
-    line_starts,
-    text_blocks,
-)
+from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextBlock, TextItem, line_starts, text_blocks
 from distls.workers.ingestion.records.messages import ENCODED, quoted
 from distls.workers.ingestion.records.pack_records import pack_blocks
-from distls.workers.ingestion.records.record_batch import (
-    OptionsT,
-    Progress,
-    ReadRun,
-    RecordBatch,
-    RowBlock,
-    RowError,
-)
+from distls.workers.ingestion.records.record_batch import OptionsT, Progress, ReadRun, RecordBatch, RowBlock, RowError
 
 
 class SourceItem(Protocol):

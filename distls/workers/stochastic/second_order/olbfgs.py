@@ -22,13 +22,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.dense_vectors import add_multiple, dot, scores_of
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_axpy,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_axpy, row_span, row_weight
 from distls.workers.losses.loss import GRADIENT_IN_G, Loss
 from distls.workers.losses.row_functions import code_of, target_gradient
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice, boldness
@@ -52,9 +46,7 @@ class OlbfgsSettings(NamedTuple):
     eta0: float = 0.1  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
     tau: float = 1e4  # > 0
     damping: float = 0.1  # >= 0; lambda of the paper
-    epsilon: float = (
-        1e-10  # > 0; length of steps before the first pair, relative to the gradient times the gain
-    )
+    epsilon: float = 1e-10  # > 0; length of steps before the first pair, relative to the gradient times the gain
     fit_intercept: bool = False
 
 
@@ -183,9 +175,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
     for position in range(len(order)):
         i = np.intp(order[position])
         start, stop = row_span(rows, i, indices, data)
-        value, predicted = _gradient_at(
-            loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, g
-        )
+        value, predicted = _gradient_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, g)
         s = row_weight(weight, i)
         loss_sum += s * value
         errors += predicted != code_of(y, i)

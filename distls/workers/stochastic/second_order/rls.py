@@ -238,12 +238,8 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
                 # The running mean with weights a_i.
                 add_multiple(a / sums[0], v, mean)
         # Special examples are due at fixed rows of an epoch, however rows are cut into blocks.
-        for due in range(
-            _penalties_until(t, d, settings.pass_rows), _penalties_until(t + 1, d, settings.pass_rows)
-        ):
-            pending = _penalise(
-                due % d, settings.prior, intercept, w, b, p, mean, sums, pending, u, v, out, g
-            )
+        for due in range(_penalties_until(t, d, settings.pass_rows), _penalties_until(t + 1, d, settings.pass_rows)):
+            pending = _penalise(due % d, settings.prior, intercept, w, b, p, mean, sums, pending, u, v, out, g)
         t += 1
     if len(order):  # apply the deferred update: P is part of the lane's state
         v[:] = 0.0

@@ -72,9 +72,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
         return StepChoice(update)
     # with P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes): each sees a P-th of the rows, so its
     # steps may start larger, down to the limit of stability
-    plain = {
-        t0: max(t0 / n_lanes, min(t0, least)) for t0 in (least * 10 ** (half / 2) for half in range(-1, 5))
-    }
+    plain = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in (least * 10 ** (half / 2) for half in range(-1, 5))}
     # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
     bounding = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
     starts = bounding if METRICS[metric] == METRICS["gauss-newton"] else plain
@@ -89,9 +87,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     if metric == "capped" and not params["diagonal"] and stats.n_rows < least:
         none = replace(update, metric="none")
         candidates += [
-            Candidate(
-                {"t0": t0, "diagonal": "none"}, replace(none, t0=t0 / bold), replace(none, t0=shared), _TIE
-            )
+            Candidate({"t0": t0, "diagonal": "none"}, replace(none, t0=t0 / bold), replace(none, t0=shared), _TIE)
             for t0, shared in plain.items()
         ]
     # streams, which try nothing and end nobody knows when, have no cap

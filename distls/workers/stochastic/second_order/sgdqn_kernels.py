@@ -53,9 +53,7 @@ from distls.workers.losses.row_functions import add_row_gradient, code_of, row_c
 from distls.workers.simd.vectors import fused
 
 METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3, "capped": 3}
-_NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
-    METRICS[name] for name in ("none", "paper", "secant", "gauss-newton")
-)
+_NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (METRICS[name] for name in ("none", "paper", "secant", "gauss-newton"))
 
 _LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
 _MOST_CURVATURE = 99.0  # times alpha

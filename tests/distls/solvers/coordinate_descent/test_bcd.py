@@ -20,13 +20,7 @@ from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.coordinate_descent.bcd_round import Round
 from distls.solvers.status import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import (
-    DistlsError,
-    MemoryPlanError,
-    MismatchError,
-    ParameterError,
-    StateLostError,
-)
+from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.temporary.row_state import RowState, StateFolder
 from distls.testing.solvers import StopAfter, interrupted, opened
 from distls.training.callbacks import History
@@ -51,14 +45,7 @@ class TestContract(StoredContract):
 @pytest.mark.slow
 class TestContractOfConstantSteps(StoredContract):
     method = "bcd"
-    params = {
-        "alpha": 1e-2,
-        "lanes": 3,
-        "step": "constant",
-        "loss": "softmax",
-        "fit_intercept": True,
-        "tau": 0.0,
-    }
+    params = {"alpha": 1e-2, "lanes": 3, "step": "constant", "loss": "softmax", "fit_intercept": True, "tau": 0.0}
     passes = 20
     dense = True
     shard_size = 2000
@@ -156,14 +143,7 @@ def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalt
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "sparse-group"])
 def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(small, loss, penalty):
     dataset, x, y = small
-    params = {
-        "loss": loss,
-        "penalty": penalty,
-        "alpha": 2e-2,
-        "lanes": 3,
-        "active_sweeps": 0,
-        "fit_intercept": False,
-    }
+    params = {"loss": loss, "penalty": penalty, "alpha": 2e-2, "lanes": 3, "active_sweeps": 0, "fit_intercept": False}
     result = fit("bcd", dataset, params=params, passes=20)  # evaluated once: no better bound from before
     p = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=2e-2)
     expected = bcd.gap(p, result.model.weights)
@@ -243,8 +223,7 @@ def _best_alone(loss, y):
 @pytest.mark.parametrize("tau", [1e-3, 0.0])
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize(
-    ("loss", "alpha"),
-    [("softmax", 0.5), ("multiclass_squared_hinge", 10.0), ("multitask_squared_hinge", 10.0)],
+    ("loss", "alpha"), [("softmax", 0.5), ("multiclass_squared_hinge", 10.0), ("multitask_squared_hinge", 10.0)]
 )
 def test_an_intercept_alone_is_optimal_before_the_fit_ends(unequal, loss, alpha, lanes, tau):
     dataset, _, y = unequal
@@ -266,9 +245,7 @@ def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
     x[:, :3] += np.eye(3)[y]
     dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     result, _ = fitted(dataset, 36, loss=loss, alpha=3e-2, fit_intercept=True, lanes=lanes, tau=0.0)
-    best = fit(
-        "fista", dataset, params={"loss": loss, "alpha": 3e-2, "fit_intercept": True, "tau": 0.0}, passes=3000
-    )
+    best = fit("fista", dataset, params={"loss": loss, "alpha": 3e-2, "fit_intercept": True, "tau": 0.0}, passes=3000)
     assert result.record["objective"] == pytest.approx(best.record["objective"], rel=1e-12)
     assert result.passes < 42  # five sweeps over active columns in each round
     assert 0 < np.count_nonzero(result.model.weights.any(axis=1)) <= 6
@@ -284,12 +261,7 @@ def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
     s = np.linspace(0.5, 1.5, 300)
     params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 2, "algorithm": "sweeps"}
     results = [
-        fit(
-            "bcd",
-            write_dataset(tmp_path / name, rows, y, sample_weight=s, shard_size=2000),
-            params=params,
-            passes=150,
-        )
+        fit("bcd", write_dataset(tmp_path / name, rows, y, sample_weight=s, shard_size=2000), params=params, passes=150)
         for name, rows in (("sparse", sp.csr_matrix(full)), ("dense", full))
     ]
     assert [result.status for result in results] == ["CONVERGED", "CONVERGED"]
@@ -470,15 +442,11 @@ def test_a_rise_is_an_error(small, monkeypatch):
 def test_refusals(small, tmp_path):
     dataset, _, _ = small
     bare = write_dataset(tmp_path / "bare", *labelled_rows(100, 10, 3))
-    with pytest.raises(
-        MismatchError, match=r"bare has no column shards, .*`distls columns .*bare` adds them"
-    ):
+    with pytest.raises(MismatchError, match=r"bare has no column shards, .*`distls columns .*bare` adds them"):
         fit("bcd", bare)
     with pytest.raises(ParameterError, match="lanes=99: the data set has only 12 column shards"):
         fit("bcd", dataset, params={"lanes": 99})
-    with pytest.raises(
-        ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"
-    ):
+    with pytest.raises(ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"):
         fit("bcd", dataset, params={"l1_ratio": 0.3})
     with pytest.raises(ParameterError, match="bcd has no parameter 'eta0'"):
         fit("bcd", dataset, params={"eta0": 1})
@@ -491,14 +459,10 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     asked = {"dtype": "float32", "loss": "softmax", "fit_intercept": False, "algorithm": "working-set"}
     params = chosen.resolve(asked)
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
-    with pytest.raises(
-        MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit"
-    ) as refused:
+    with pytest.raises(MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit") as refused:
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(800 * MIB))
     rows = int(str(refused.value).split("train on ")[1].split()[0])
-    fitting = replace(
-        problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows))
-    )
+    fitting = replace(problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows)))
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
     # scores, slopes, three changes of scores and ten second derivatives; targets; the last slopes and scores, and their
     # products, which are fewer than rows, and which of them are known
@@ -521,8 +485,7 @@ def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
     problem = Problem.of(dataset, params, 0, chosen.targets)
     monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
     with pytest.raises(
-        MemoryPlanError,
-        match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it, or give algorithm=row",
+        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it, or give algorithm=row"
     ):
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
 
@@ -588,13 +551,7 @@ def test_debiasing_that_would_never_come_is_refused(small):
 @pytest.mark.slow
 def test_every_model_of_a_path_is_fitted_anew(small, tmp_path):
     dataset, *_ = small
-    fit(
-        "bcd",
-        dataset,
-        str(tmp_path / "run"),
-        params={"alpha": "path", "alphas": 3, "debias": 1e-3},
-        passes=300,
-    )
+    fit("bcd", dataset, str(tmp_path / "run"), params={"alpha": "path", "alphas": 3, "debias": 1e-3}, passes=300)
     children = sorted((tmp_path / "run" / "children").iterdir())
     ended = [json.loads((child / "status.json").read_text()) for child in children]
     assert len(ended) == 3

@@ -15,13 +15,7 @@ from distls.training.run_folder import Run
 
 N_ROWS, PARTITION, FOLDS = 100, 30, 3
 ALPHAS = (0.3, 0.1, 0.03, 0.01)
-PATH = {
-    "penalty": "l1",
-    "fit_intercept": True,
-    "alpha": "path",
-    "alphas": "0.3:0.1:0.03:0.01",
-    "folds": FOLDS,
-}
+PATH = {"penalty": "l1", "fit_intercept": True, "alpha": "path", "alphas": "0.3:0.1:0.03:0.01", "folds": FOLDS}
 
 
 def rows():
@@ -99,14 +93,7 @@ def test_the_bits_are_those_of_any_cluster_and_of_a_resumed_fit(classes, tmp_pat
     # in the second strength of the second fold
     rounds = sum(len(Run.open(tmp_path / "whole" / "children" / f"{n:03d}").events()) for n in range(4))
     with interrupted():
-        fit(
-            method,
-            classes,
-            tmp_path / "run",
-            callbacks=[StopAfter(rounds + 1)],
-            checkpoint_seconds=0.0,
-            **asked,
-        )
+        fit(method, classes, tmp_path / "run", callbacks=[StopAfter(rounds + 1)], checkpoint_seconds=0.0, **asked)
     assert not (tmp_path / "run" / "children" / "005").exists()
     again = resume(tmp_path / "run")
     assert again.model.sha256 == whole.model.sha256
@@ -133,7 +120,6 @@ def test_a_path_by_proximal_steps_begins_where_that_of_descent_does(request, tmp
     for name in ("bcd", method):
         fit(name, data, tmp_path / name, **asked)
     first, other = (
-        [child["params"]["alpha"] for child in Run.open(tmp_path / name).status["children"]]
-        for name in ("bcd", method)
+        [child["params"]["alpha"] for child in Run.open(tmp_path / name).status["children"]] for name in ("bcd", method)
     )
     np.testing.assert_allclose(other, first, rtol=1e-6)

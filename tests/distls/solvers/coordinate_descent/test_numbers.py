@@ -96,10 +96,7 @@ def test_a_path_of_the_lasso_begins_at_zero(tmp_path):
 def test_sets_of_labels_are_their_indicators(tmp_path, own):
     x, y = rows(200)
     sets = y > np.median(y, axis=0)
-    given = {
-        "params": {"loss": "squared", "penalty": "l1l2", "alpha": 0.02, "dtype": "float64", **own},
-        "rtol": 1e-9,
-    }
+    given = {"params": {"loss": "squared", "penalty": "l1l2", "alpha": 0.02, "dtype": "float64", **own}, "rtol": 1e-9}
     found = []
     for target in ("multilabel", "continuous"):
         data = write_targets(tmp_path / target, x, sets if target == "multilabel" else sets * 1.0, target)

@@ -47,9 +47,7 @@ def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
     counts, full = _Counts(), _Counts()
     few = fit(method, dataset, params=params, passes=15, executor=counts, eval_every=0).model
     monkeypatch.setattr(multi_point_task, "_MOST_NONZERO", -1.0)
-    assert (
-        fit(method, dataset, params=params, passes=15, executor=full, eval_every=0).model.sha256 == few.sha256
-    )
+    assert fit(method, dataset, params=params, passes=15, executor=full, eval_every=0).model.sha256 == few.sha256
     points = 2 if method == "fista" else 1
     assert 0 < np.count_nonzero(few.weights.any(axis=1)) < 60
     assert min(full.sent) > 400 * 4 * 8
@@ -96,12 +94,7 @@ def fitted(method, dataset, passes=1000.0, **params):
     """Fit in this process, without an intercept; return the result and what all rounds told."""
     kept = Rounds()
     result = fit(
-        method,
-        dataset,
-        params={"fit_intercept": False, **params},
-        passes=passes,
-        callbacks=[kept],
-        eval_every=0,
+        method, dataset, params={"fit_intercept": False, **params}, passes=passes, callbacks=[kept], eval_every=0
     )
     return result, kept
 
@@ -277,9 +270,7 @@ def test_a_line_search_refuses_constants(small, lipschitz):
 def test_refusals(small, tmp_path):
     dataset = small[0]
     for method in ("fista", "sparsa"):
-        with pytest.raises(
-            ParameterError, match=r"l1_ratio=0\.5: used with penalty=elasticnet or sparse-group"
-        ):
+        with pytest.raises(ParameterError, match=r"l1_ratio=0\.5: used with penalty=elasticnet or sparse-group"):
             fit(method, dataset, params={"l1_ratio": 0.5}, passes=1)
         with pytest.raises(ParameterError, match="loss=hinge: expected one of multiclass_squared_hinge"):
             fit(method, dataset, params={"loss": "hinge"}, passes=1)
@@ -321,9 +312,7 @@ def test_reads_for_steps_prove_the_gap(small, method):
     assert (result.status, result.record["certificate"]["kind"]) == ("CONVERGED", "duality_gap")
     # at every pass, and at no read of its own
     assert [record["eval_bytes_read"] for record in kept.records] == [0] * round(result.passes)
-    lowest = min(
-        fit(method, small[0], params=params, passes=600).record["objective"], result.record["objective"]
-    )
+    lowest = min(fit(method, small[0], params=params, passes=600).record["objective"], result.record["objective"])
     for record in kept.records:
         assert record["objective"] - record["certificate"]["value"] <= lowest * (1.0 + 1e-9)
 
@@ -355,15 +344,7 @@ def test_a_resumed_fit_has_the_bound_of_the_other(small, tmp_path):
     params = {"alpha": 1e-2, "active_mib": 0}
     whole = fit("fista", small[0], params=params, rtol=1e-2, passes=500)
     with interrupted():
-        fit(
-            "fista",
-            small[0],
-            tmp_path / "run",
-            params=params,
-            rtol=1e-2,
-            passes=500,
-            callbacks=[StopAfter(9)],
-        )
+        fit("fista", small[0], tmp_path / "run", params=params, rtol=1e-2, passes=500, callbacks=[StopAfter(9)])
     again = resume(tmp_path / "run")
     assert (again.status, again.passes) == (whole.status, whole.passes)
     assert again.model.weights.tobytes() == whole.model.weights.tobytes()

@@ -24,13 +24,7 @@ def _without(monkeypatch):
     monkeypatch.setattr(BlockCoordinateDescent, "init", init)
 
 
-PROBLEM = {
-    "penalty": "sparse-group",
-    "alpha": 5e-3,
-    "tau": 0,
-    "lanes": 1,
-    "fit_intercept": False,
-}
+PROBLEM = {"penalty": "sparse-group", "alpha": 5e-3, "tau": 0, "lanes": 1, "fit_intercept": False}
 
 
 def _objectives(dataset, p):

@@ -123,9 +123,8 @@ def test_rounds_without_a_step_say_so_and_end(tmp_path):
     assert [note for note in done.record["notes"] if "no Newton step lowers the objective" in note]
     assert not limit_lines(done), "more passes would not help"
     report = report_of(tmp_path / "run")
-    assert (
-        "ended by a limit of its own, such as steps or rounds, or for want of a step (MAX_PASSES)"
-        in render_report(report)
+    assert "ended by a limit of its own, such as steps or rounds, or for want of a step (MAX_PASSES)" in render_report(
+        report
     )
 
 

@@ -27,9 +27,7 @@ PARAMS = {"alpha": 1e-2, "dtype": "float64", "tau": 0.0}
 def rows(weighted_rows, tmp_path_factory):
     """Weighted rows in partitions, without column shards."""
     x, y, weight = weighted_rows
-    return write_dataset(
-        tmp_path_factory.mktemp("rows") / "train", x, y, sample_weight=weight, partition_rows=70
-    )
+    return write_dataset(tmp_path_factory.mktemp("rows") / "train", x, y, sample_weight=weight, partition_rows=70)
 
 
 def records_of(dataset, method, passes, executor=None, **params):
@@ -84,9 +82,7 @@ def test_fobos_with_a_tolerance_ends_as_soon_as_its_weights_are_good(rows, tmp_p
     # without a tolerance nothing is searched
     plain = fit("fobos", rows, params=params, **few).record
     assert (plain["objective"], plain["certificate"]["value"] > 5.0 * excess) == (left["objective"], True)
-    met = fit(
-        "fobos", rows, tmp_path / "run", params=params, rtol=1.01 * left["certificate"]["relative"], **few
-    )
+    met = fit("fobos", rows, tmp_path / "run", params=params, rtol=1.01 * left["certificate"]["relative"], **few)
     assert (met.status, met.record["certificate"]["kind"]) == ("CONVERGED", "duality_gap")
     assert not (tmp_path / "run" / "state").exists()
 
@@ -96,9 +92,7 @@ def test_fobos_with_a_tolerance_ends_as_soon_as_its_weights_are_good(rows, tmp_p
 def test_the_bits_are_the_same_on_every_cluster(rows, cluster):
     assert cluster in CLUSTERS
     params = {**PARAMS, "loss": "softmax", "fit_intercept": True}
-    alone, together = (
-        records_of(rows, "fista", 4, executor, **params) for executor in (None, opened(cluster))
-    )
+    alone, together = (records_of(rows, "fista", 4, executor, **params) for executor in (None, opened(cluster)))
     assert [record["certificate"] for record in alone] == [record["certificate"] for record in together]
 
 
@@ -144,9 +138,7 @@ def test_sets_of_labels_with_an_intercept_converge_by_their_tolerance(tmp_path, 
     sets = [[str(c), "every"] if i % 3 else [str(c)] for i, c in enumerate(y.tolist())]
     ingest(np.asarray(x.todense()), tmp_path / "data", y=sets)
     params = {"alpha": 1e-2, "fit_intercept": True, "dtype": "float64", "tau": 0.1}
-    tight, loose = (
-        fit(method, tmp_path / "data", params=params, passes=1000, rtol=rtol) for rtol in (1e-4, None)
-    )
+    tight, loose = (fit(method, tmp_path / "data", params=params, passes=1000, rtol=rtol) for rtol in (1e-4, None))
     assert (tight.status, loose.status) == ("CONVERGED", "CONVERGED")
     assert tight.record["certificate"]["relative"] <= 1e-4
     assert loose.passes < tight.passes

@@ -120,15 +120,7 @@ def test_a_stopped_fit_goes_on_with_the_same_columns(dataset, tmp_path):
     params = {**PLAIN, "lanes": 3, "shrink": True, "tau": 1e-6}
     whole = fit("bcd", dataset, params=params, passes=300, eval_every=0)
     with interrupted():
-        fit(
-            "bcd",
-            dataset,
-            run=tmp_path / "run",
-            params=params,
-            passes=300,
-            eval_every=0,
-            callbacks=[StopAfter(6)],
-        )
+        fit("bcd", dataset, run=tmp_path / "run", params=params, passes=300, eval_every=0, callbacks=[StopAfter(6)])
     again = resume(tmp_path / "run")
     np.testing.assert_array_equal(whole.model.weights, again.model.weights)
 

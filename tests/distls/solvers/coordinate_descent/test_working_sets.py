@@ -61,9 +61,7 @@ class TestContractOfCycles(TestContract):
 def small(weighted_rows, tmp_path_factory):
     """Weighted rows in a dozen column shards."""
     x, y, weight = weighted_rows
-    return write_dataset(
-        tmp_path_factory.mktemp("small") / "train", x, y, sample_weight=weight, shard_size=2000
-    )
+    return write_dataset(tmp_path_factory.mktemp("small") / "train", x, y, sample_weight=weight, shard_size=2000)
 
 
 def records_of(dataset, rtol=1e-10, **params):
@@ -105,9 +103,9 @@ def test_the_optimum_of_two_classes_is_scikit_learns(tmp_path):
     dataset = write_dataset(tmp_path / "train", x, y, shard_size=2000)
     result, _ = records_of(dataset, **params)
     own = result.model.weights[:, 0]
-    rival = LogisticRegression(
-        l1_ratio=1.0, solver="saga", C=1.0 / (alpha * len(y)), tol=1e-10, max_iter=100_000
-    ).fit(x.astype(np.float64), y)
+    rival = LogisticRegression(l1_ratio=1.0, solver="saga", C=1.0 / (alpha * len(y)), tol=1e-10, max_iter=100_000).fit(
+        x.astype(np.float64), y
+    )
     np.testing.assert_allclose(own, rival.coef_[0], atol=1e-4)
     assert 0 < np.count_nonzero(own) < 30
     np.testing.assert_array_equal(own != 0.0, np.abs(rival.coef_[0]) > 1e-6)
@@ -197,9 +195,7 @@ def test_a_weight_of_two_is_a_row_twice(tmp_path, loss):
     weighted = write_dataset(tmp_path / "weighted", x, y, sample_weight=weight, shard_size=2000)
     rows = np.concatenate([np.arange(len(y)), np.flatnonzero(twice)])
     repeated = write_dataset(tmp_path / "repeated", x[rows], y[rows], shard_size=2000)
-    first, second = (
-        records_of(data, loss=loss, alpha=1e-2, fit_intercept=True)[0] for data in (weighted, repeated)
-    )
+    first, second = (records_of(data, loss=loss, alpha=1e-2, fit_intercept=True)[0] for data in (weighted, repeated))
     np.testing.assert_allclose(first.model.weights, second.model.weights, atol=1e-6)
 
 
@@ -269,9 +265,7 @@ def test_steps_between_cycles_lead_where_cycles_go(tmp_path, monkeypatch):
     cycles, cycle = [], ProxNewton._cycle
     monkeypatch.setattr(ProxNewton, "_cycle", lambda *given: (cycles.append(1), cycle(*given))[1])
     monkeypatch.setattr(ProxNewton, "_worth", lambda *given, **asked: 1e6)
-    monkeypatch.setattr(
-        prox_newton, "_DENSE_PRODUCT", prox_newton._PRODUCT
-    )  # so few columns are in the caches
+    monkeypatch.setattr(prox_newton, "_DENSE_PRODUCT", prox_newton._PRODUCT)  # so few columns are in the caches
     params = {"loss": "log", "penalty": "l1", "alpha": 5e-3, "fit_intercept": True}
     stepped, _ = records_of(dataset, 1e-6, **params)
     few = len(cycles)
@@ -289,11 +283,7 @@ def test_what_found_no_memory_is_left_out_after_a_resume_too(tmp_path, stop):
     x = rng.standard_normal((3000, 900)).astype(np.float32)
     y = x[:, :200] @ rng.standard_normal(200) + 5.0 * rng.standard_normal(3000) > 0.0
     dataset = write_dataset(tmp_path / "train", x, y.astype(np.int32), shard_size=100_000)
-    given = {
-        "params": {"loss": "log", "penalty": "l1", "alpha": 1e-2, "active_mib": 2},
-        "rtol": 1e-3,
-        "passes": 6,
-    }
+    given = {"params": {"loss": "log", "penalty": "l1", "alpha": 1e-2, "active_mib": 2}, "rtol": 1e-3, "passes": 6}
     whole = fit("bcd", dataset, tmp_path / "whole", **given)
     with interrupted():
         fit("bcd", dataset, tmp_path / "run", callbacks=[StopAfter(stop)], **given)
@@ -401,9 +391,7 @@ def test_a_path_has_the_bits_of_one_that_keeps_no_products(tmp_path, monkeypatch
     dataset = add_columns(tmp_path / "train", shard_size=8000)
     params = {"loss": "squared", "penalty": "l1", "alpha": "path", "alphas": "1:.5:.2:.1:.03", "lanes": 2}
     multiplied, multiply = [], kept_gram._multiply
-    monkeypatch.setattr(
-        kept_gram, "_multiply", lambda *given: (multiplied.append(given[2]), multiply(*given))
-    )
+    monkeypatch.setattr(kept_gram, "_multiply", lambda *given: (multiplied.append(given[2]), multiply(*given)))
 
     monkeypatch.setattr(ProxNewton, "_run_cycles", lambda self, judged, target: judged)
 
@@ -577,12 +565,6 @@ def test_weights_that_are_all_zero_are_proven_at_once(small):
 
 @pytest.mark.fast_cases("csr")
 def test_what_sweeps_alone_have_is_refused(small):
-    for given in (
-        {"shrink": True},
-        {"step": "constant"},
-        {"active_sweeps": 0},
-        {"penalty": "l2"},
-        {"alpha": 0.0},
-    ):
+    for given in ({"shrink": True}, {"step": "constant"}, {"active_sweeps": 0}, {"penalty": "l2"}, {"alpha": 0.0}):
         with pytest.raises(ParameterError, match="algorithm=working-set"):
             fit("bcd", small, params={"algorithm": "working-set", **given}, passes=1)

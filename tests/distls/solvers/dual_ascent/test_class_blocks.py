@@ -176,9 +176,7 @@ def test_a_model_of_blocks_predicts_what_its_weights_do(tmp_path, rows, data, ru
     whole = dense(model)
     x = rows[0]
     for given in (x, x.toarray()):
-        np.testing.assert_allclose(
-            model.decision_function(given), whole.decision_function(given), rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(model.decision_function(given), whole.decision_function(given), rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(model.predict(given), whole.predict(given))
     assert evaluate(run, data).error == evaluate(whole, data).error
     for name, each in (("blocks", model), ("whole", whole)):
@@ -206,9 +204,7 @@ def test_weights_that_do_not_fit_are_not_needed(data, rows, run, monkeypatch):
     assert evaluate(run, data).error < 0.5
     assert len(load_model(run).predict(rows[0])) == 300
     np.testing.assert_array_equal(model.weights[:, 3], expected[:, 3])
-    with pytest.raises(
-        MemoryPlanError, match=r"weights of 60 features for 21 classes take 5040 bytes with their"
-    ):
+    with pytest.raises(MemoryPlanError, match=r"weights of 60 features for 21 classes take 5040 bytes with their"):
         np.asarray(model.weights)
 
 
@@ -254,9 +250,7 @@ def test_the_plan_chooses_blocks_by_the_memory_limit(tmp_path):
     def blocks(limit):
         options = ClusterOptions(workers=2, memory_limit=parse_bytes(limit))
         (name,) = [
-            n
-            for n in plan_fit("ovr-sdca", data.path, cluster=options, probe=False).worker_parts
-            if "block" in n
+            n for n in plan_fit("ovr-sdca", data.path, cluster=options, probe=False).worker_parts if "block" in n
         ]
         return int(name.split()[2])
 
@@ -268,13 +262,10 @@ def test_the_plan_chooses_blocks_by_the_memory_limit(tmp_path):
 
 @pytest.mark.fast_cases("limits0")
 @pytest.mark.parametrize(
-    ("limits", "name"),
-    [({"passes": 3}, "passes"), ({"rtol": 0.1}, "rtol"), ({"max_seconds": 1.0}, "max_seconds")],
+    ("limits", "name"), [({"passes": 3}, "passes"), ({"rtol": 0.1}, "rtol"), ({"max_seconds": 1.0}, "max_seconds")]
 )
 def test_limits_that_would_leave_classes_out_are_refused(data, limits, name):
-    with pytest.raises(
-        ParameterError, match=rf"^{name}: ovr-sdca trains each class to its end; limit it by -p "
-    ):
+    with pytest.raises(ParameterError, match=rf"^{name}: ovr-sdca trains each class to its end; limit it by -p "):
         fit("ovr-sdca", data, **limits)
 
 

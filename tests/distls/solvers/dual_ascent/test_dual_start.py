@@ -29,9 +29,7 @@ def test_the_duals_of_a_larger_alpha_are_scaled(tmp_path):
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
     """Rows in more partitions than `MANY` lanes."""
-    return write_dataset(
-        tmp_path_factory.mktemp("many") / "d", *labelled_rows(1200, 100, 2), partition_rows=50
-    )
+    return write_dataset(tmp_path_factory.mktemp("many") / "d", *labelled_rows(1200, 100, 2), partition_rows=50)
 
 
 def test_many_lanes_start_at_the_slopes_of_a_pass_of_sgd(many):
@@ -93,9 +91,7 @@ def test_the_plan_covers_the_start(tmp_path):
 
     def planned(limit=2**31, **params):
         cluster = ClusterOptions("dask", 2, 4, limit)
-        return plan_fit(
-            "sdca", data.path, {"alpha": 1e-2, **params}, cluster=cluster, parallelism=16, probe=False
-        )
+        return plan_fit("sdca", data.path, {"alpha": 1e-2, **params}, cluster=cluster, parallelism=16, probe=False)
 
     own, plain = planned(start="sgd"), planned(start="zero")
     assert own.worker_bytes > plain.worker_bytes

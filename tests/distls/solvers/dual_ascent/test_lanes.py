@@ -34,12 +34,8 @@ def test_two_partitions_take_few_passes(tmp_path, rows):
 
 
 @pytest.mark.fast_cases("150-None")
-@pytest.mark.parametrize(
-    ("held", "given", "groups"), [(150, None, 1), (150, 128, 2), (192, None, 1), (300, None, 3)]
-)
-def test_a_lane_holds_all_of_its_partitions_or_groups_of_them(
-    tmp_path, monkeypatch, rows, held, given, groups
-):
+@pytest.mark.parametrize(("held", "given", "groups"), [(150, None, 1), (150, 128, 2), (192, None, 1), (300, None, 3)])
+def test_a_lane_holds_all_of_its_partitions_or_groups_of_them(tmp_path, monkeypatch, rows, held, given, groups):
     """It follows from the data and the lanes: all up to 192 MiB, else groups of 128."""
     data = write_dataset(tmp_path / "d", *rows, partition_rows=50)
     monkeypatch.setattr(sdca, "MIB", int(data.decoded_bytes.sum()) / 2 / held)

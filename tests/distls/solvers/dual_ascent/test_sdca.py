@@ -66,9 +66,7 @@ def small(tmp_path_factory):
 def test_with_many_outputs_further_visits_are_about_as_many_as_a_rounds_rows(small, monkeypatch, many):
     visited, rounds = [], History()
     real = ascent_task.ascend_rows
-    monkeypatch.setattr(
-        ascent_task, "ascend_rows", lambda *given: visited.append(len(given[3])) or real(*given)
-    )
+    monkeypatch.setattr(ascent_task, "ascend_rows", lambda *given: visited.append(len(given[3])) or real(*given))
     monkeypatch.setattr(ascent_task, "_MANY_OUTPUTS", many)
     params = {"alpha": 1e-4, "loss": "crammer_singer", "lanes": 1, "active_sweeps": 50}
     fit("sdca", small[4, False], params=params, passes=3, executor="serial", callbacks=[rounds], eval_every=0)
@@ -145,9 +143,7 @@ def test_weights_of_scikit_learn(small):
     machine = LinearSVC(C=c, multi_class="crammer_singer", fit_intercept=False, tol=1e-10, max_iter=10**6)
     machine.fit(x.astype(float), y)
     primal = Primal("crammer_singer", x.astype(float), y, 4, alpha=ALPHA)
-    ours = objective_of(
-        primal, fit("sdca", small[4, False], params={**EXACT, "loss": "hinge"}, rtol=1e-6).model
-    )
+    ours = objective_of(primal, fit("sdca", small[4, False], params={**EXACT, "loss": "hinge"}, rtol=1e-6).model)
     assert ours <= primal.value(machine.coef_.T, 0.0) * (1 + 1e-6)
 
 
@@ -157,9 +153,7 @@ def test_weights_of_scikit_learn(small):
 def test_numbers_are_ridge_regression(tmp_path, intercept):
     x, _, s = rows_with_mistakes(4)
     y = x[:, :2].astype(float) @ np.array([[1.0, -2.0], [0.5, 1.0]]) + [30.0, -4.0] + s[:, None]
-    data = write_targets(
-        tmp_path / "d", sp.csr_matrix(x), y, "continuous", partition_rows=20, sample_weight=s
-    )
+    data = write_targets(tmp_path / "d", sp.csr_matrix(x), y, "continuous", partition_rows=20, sample_weight=s)
     result = fit("sdca", data, params={**EXACT, "fit_intercept": intercept}, rtol=1e-10, passes=1000)
     ridge = Ridge(alpha=ALPHA * s.sum(), fit_intercept=intercept, tol=1e-14)
     ridge.fit(x.astype(float), y, sample_weight=s.astype(float))
@@ -206,16 +200,7 @@ def check_bound(tmp_path, seed):
         of_rows = of_rows * by_class[y]
     kept = History()
     fit("sdca", data, params=params, passes=6, eval_every=1, callbacks=[kept], seed=seed)
-    primal = Primal(
-        loss,
-        x.astype(float),
-        y,
-        k,
-        alpha=alpha,
-        s=of_rows,
-        l1=l1,
-        intercept=intercept,
-    )
+    primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=of_rows, l1=l1, intercept=intercept)
     best = primal.optimum()
     for record in kept.records:
         if "objective" in record:
@@ -259,9 +244,7 @@ def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     monkeypatch.setattr(sdca, "SAFETY", 0.01)
     x, y, _ = rows_with_mistakes(4)
     # the same rows in every lane: each makes all of the change
-    data = write_dataset(
-        tmp_path / "d", sp.csr_matrix(np.vstack([x[:20]] * 6)), np.tile(y[:20], 6), partition_rows=20
-    )
+    data = write_dataset(tmp_path / "d", sp.csr_matrix(np.vstack([x[:20]] * 6)), np.tile(y[:20], 6), partition_rows=20)
     params = {**EXACT, "alpha": 1e-3, "loss": loss, "lanes": 6, "rounds": 1}
     kept, run = History(), tmp_path / "run"
     whole = fit("sdca", data, run, params=params, passes=8, eval_every=0, callbacks=[kept])
@@ -304,11 +287,7 @@ def test_tolerances_end_a_fit(small):
         result = fit("sdca", small[4, False], params=EXACT, callbacks=[kept], **limit)
         certificate = result.record["certificate"]
         assert result.status == Status.CONVERGED
-        assert (
-            certificate["value"] <= 1e-2
-            if "tol" in limit
-            else certificate["relative"] <= limit.get("rtol", 1e-3)
-        )
+        assert certificate["value"] <= 1e-2 if "tol" in limit else certificate["relative"] <= limit.get("rtol", 1e-3)
         # no read of the data for a certificate while the gap is estimated to be far above
         judged = [record for record in kept.records if "certificate" in record]
         assert len(judged) <= 3
@@ -338,9 +317,7 @@ def test_only_duals_that_are_needed_are_kept(small, tmp_path):
     seen, run = [], tmp_path / "run"
     watch = Rounds(lambda _: seen.append(len(stored(run))))
     params = {**EXACT, "init": str(first)}
-    result = fit(
-        "sdca", small[4, False], run, params=params, passes=3, callbacks=[watch], checkpoint_seconds=1e9
-    )
+    result = fit("sdca", small[4, False], run, params=params, passes=3, callbacks=[watch], checkpoint_seconds=1e9)
     assert max(seen) <= 12  # three partitions: before and after a round, mixed, and made anew
     assert seen[-1] <= 6
     point = published_duals(str(run), small[4, False].fingerprint)
@@ -400,9 +377,7 @@ def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
             continue
         digests[damage] = resume(run, callbacks=[records]).model.sha256
         notes = [note for record in records.records for note in record.get("notes") or ()]
-        assert any("were lost and recomputed" in note for note in notes) == (
-            kept == "none" and damage != "no"
-        )
+        assert any("were lost and recomputed" in note for note in notes) == (kept == "none" and damage != "no")
         assert any("the fit goes on from" in line for line in caplog.messages) == (
             kept == "the older" and damage != "no"
         )
@@ -436,9 +411,7 @@ def test_damaged_duals_are_refused(small, tmp_path):
     assert "\n" not in str(caught.value)
     bundle = run / "state" / "point" / "bundle.json"
     bundle.write_text(
-        bundle.read_text()
-        .replace('"n_outputs":4', '"n_outputs":3')
-        .replace('"n_outputs": 4', '"n_outputs": 3')
+        bundle.read_text().replace('"n_outputs":4', '"n_outputs":3').replace('"n_outputs": 4', '"n_outputs": 3')
     )
     raised((FormatError, DistlsError), published_duals, str(run), small[4, False].fingerprint)
 
@@ -451,9 +424,7 @@ def test_a_run_continues_from_its_own_duals(small, tmp_path):
     fit("sdca", small[4, False], run, params=EXACT, rtol=1e-6, passes=500)
     again = fit("sdca", small[4, False], params={**EXACT, "init": str(run)}, rtol=1e-6, passes=500)
     assert again.passes <= 1.0
-    near = fit(
-        "sdca", small[4, False], params={**EXACT, "alpha": 0.08, "init": str(run)}, rtol=1e-4, passes=500
-    )
+    near = fit("sdca", small[4, False], params={**EXACT, "alpha": 0.08, "init": str(run)}, rtol=1e-4, passes=500)
     cold = fit("sdca", small[4, False], params={**EXACT, "alpha": 0.08}, rtol=1e-4, passes=500)
     assert near.passes < cold.passes
 
@@ -513,8 +484,7 @@ def test_refusals(small, params, limits, error, words):
 
 @pytest.mark.fast_cases("sgd")
 @pytest.mark.parametrize(
-    ("method", "params"),
-    [("sgd", {"loss": "log", "alpha": 0.0}), ("mcid", {"loss": "perceptron"})],
+    ("method", "params"), [("sgd", {"loss": "log", "alpha": 0.0}), ("mcid", {"loss": "perceptron"})]
 )
 def test_rtol_needs_a_bound(small, method, params):
     with pytest.raises(ParameterError, match=r"rtol: the certificate of this setting bounds no distance"):

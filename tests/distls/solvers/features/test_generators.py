@@ -151,9 +151,7 @@ def test_polynomials_have_a_mean_square_of_one(reader, degree, pca):
 
 def test_polynomials_of_nothing_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.zeros((60, 3), np.float32))
-    with pytest.raises(
-        ParameterError, match=r"^bandwidth: all rows are zero; give a number, such as bandwidth=1$"
-    ):
+    with pytest.raises(ParameterError, match=r"^bandwidth: all rows are zero; give a number, such as bandwidth=1$"):
         generators.design_for({**PARAMS, "features": "polynomials"}, reader, EXECUTOR, 0)
 
 

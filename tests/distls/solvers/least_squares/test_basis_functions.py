@@ -105,9 +105,7 @@ def test_a_function_from_outside_is_stored_by_its_name_and_asked_for(tmp_path):
     assert model.recipe["calibration"] == {"powers": [1], "functions": ["products"], "onto": "simplex"}
     assert load_model(tmp_path / "run").predict(x).shape == (300,)
     basis_functions._functions.pop("products")
-    with pytest.raises(
-        FormatError, match=r"no function 'products' of a basis is known.*register_basis_function"
-    ):
+    with pytest.raises(FormatError, match=r"no function 'products' of a basis is known.*register_basis_function"):
         load_model(tmp_path / "run").predict(x)
     with pytest.raises(ParameterError, match=r"basis=1\+products: expected powers such as"):
         fit("cls", dataset, params=params)
@@ -138,9 +136,7 @@ def test_values_that_are_not_finite_end_the_fit(tmp_path):
     register_basis_function("scaled", lambda values: factor * values)
     factor = np.inf
     try:
-        with pytest.raises(
-            ParameterError, match="basis=scaled: the function is not finite at all predictions"
-        ):
+        with pytest.raises(ParameterError, match="basis=scaled: the function is not finite at all predictions"):
             fit("cls", dataset, params={"basis": "1+scaled", "rounds": 1})
     finally:
         basis_functions._functions.pop("scaled")

@@ -68,9 +68,7 @@ def write_labels(path, x, y):
     records = []
     for index, first in enumerate(range(0, len(x), 60)):
         sets = sp.csr_matrix(y[first : first + 60])
-        codes = CsrRows(
-            sets.indptr.astype(np.int64), sets.indices.astype(np.uint32), sets.data.astype(np.float32)
-        )
+        codes = CsrRows(sets.indptr.astype(np.int64), sets.indices.astype(np.uint32), sets.data.astype(np.float32))
         part = Partition(DenseRows(x[first : first + 60]), codes)
         records.append(write_partition(path, index, part, x.shape[1], y.shape[1], {}))
     meta = DatasetMeta(
@@ -534,9 +532,7 @@ def test_the_plan_holds_all_rounds_and_the_predictions(data):
     few, many = (plan_fit("cls", data[0].path, {"rounds": r}, probe=False) for r in (10, 1000))
     a_round = 7 * 3 * 8 + (9 + 1) * 3 * 8
     assert many.driver_bytes - few.driver_bytes == pytest.approx(990 * a_round, abs=64)
-    assert many.worker_parts["weights"] - few.worker_parts["weights"] == pytest.approx(
-        3 * 990 * a_round, abs=64
-    )
+    assert many.worker_parts["weights"] - few.worker_parts["weights"] == pytest.approx(3 * 990 * a_round, abs=64)
     assert few.worker_parts["work"] >= 2 * 100 * 3 * 8 + 8 * MIB
     assert plan_fit("cls", data[0].path).seconds_per_pass is not None
 

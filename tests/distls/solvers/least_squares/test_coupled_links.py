@@ -93,9 +93,7 @@ def test_numbers_are_predicted_together(tmp_path):
     fit("stagewise", tmp_path / "d", tmp_path / "staged", params=staged)
     # the one block has all columns, and 50 steps
     expected = Round().mean(x @ _algorithm_1(x, y, Round(), 50))
-    np.testing.assert_allclose(
-        load_model(tmp_path / "staged", dtype="float64").predict(x), expected, atol=1e-6
-    )
+    np.testing.assert_allclose(load_model(tmp_path / "staged", dtype="float64").predict(x), expected, atol=1e-6)
 
 
 def _changed(mean, **facts):

@@ -72,9 +72,7 @@ class TestIdentityPath(_Deterministic):
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("rounds", "checkpoint_seconds"), [(1, 1e9)])
-    def test_interrupted_at_other_moments_and_resumed(
-        self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds
-    ):
+    def test_interrupted_at_other_moments_and_resumed(self, dataset, undisturbed, tmp_path, rounds, checkpoint_seconds):
         assert self.stop_and_resume(dataset, tmp_path / "run", rounds, checkpoint_seconds) == undisturbed
 
 
@@ -146,9 +144,7 @@ def test_plain_steps_are_the_papers(tmp_path, link, layout, fit_intercept, alpha
         ).model  # fmt: skip
         wanted = iterates[passes]
         np.testing.assert_allclose(model.weights, wanted[:6], rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(
-            model.intercept, wanted[6] if fit_intercept else np.zeros(3), rtol=1e-9, atol=1e-11
-        )
+        np.testing.assert_allclose(model.intercept, wanted[6] if fit_intercept else np.zeros(3), rtol=1e-9, atol=1e-11)
     # every read tells the loss at the iterate before, in units of mean weight one
     losses = [record["running_loss"] for record in history.records[-6:]]
     penalty = [0.5 * alpha * np.square(w[:6]).sum() for w in iterates[:6]]
@@ -187,8 +183,7 @@ def test_the_bound_of_theorem_1_holds(tmp_path, link, bound):
     w = np.vstack([optimum.model.weights, optimum.model.intercept])
     size = np.square(z @ w).sum() / 300
     excess = (
-        _objectives(dataset, {**shared, "accelerate": "none", "lipschitz": "sharp"}, 40)
-        - optimum.record["objective"]
+        _objectives(dataset, {**shared, "accelerate": "none", "lipschitz": "sharp"}, 40) - optimum.record["objective"]
     )
     assert np.all(excess > -1e-15)
     assert len(excess) >= 30  # it may end when rounding hides any decrease
@@ -395,12 +390,7 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path, layout, fit_intercept):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "layout", "fit_intercept"),
-    [
-        ("softmax", "dense", True),
-        ("softmax", "csr", False),
-        ("logit", "csr", True),
-        ("logit", "dense", False),
-    ],
+    [("softmax", "dense", True), ("softmax", "csr", False), ("logit", "csr", True), ("logit", "dense", False)],
 )
 def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(tmp_path, link, layout, fit_intercept):
     rng = np.random.default_rng(0)
@@ -504,9 +494,7 @@ def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path):
     dataset = write_dataset(tmp_path / "d", *labelled_rows(300, 1000, 20))
     budget = MemoryBudget(400 * MIB)
     fit("gls", dataset, params={"alpha": 1e-3}, passes=1, memory=budget)
-    with pytest.raises(
-        MemoryPlanError, match=r"or try fewer alphas or folds: -p alphas=1:0\.1:0\.01 -p folds=2"
-    ):
+    with pytest.raises(MemoryPlanError, match=r"or try fewer alphas or folds: -p alphas=1:0\.1:0\.01 -p folds=2"):
         fit("gls", dataset, params={"alpha": "path"}, passes=1, memory=budget)
     fit("gls", dataset, params={"alpha": "path", "alphas": "0.1", "folds": 2}, passes=3, memory=budget)
 

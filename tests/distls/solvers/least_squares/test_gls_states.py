@@ -51,8 +51,7 @@ def bits(state):
 
 @pytest.mark.fast_cases("closed-ClosedForm", "path")
 @pytest.mark.parametrize(
-    ("setting", "solver"),
-    [("closed", ClosedForm), ("closed-path", ClosedForm), ("one", Accelerated), ("path", Path)],
+    ("setting", "solver"), [("closed", ClosedForm), ("closed-path", ClosedForm), ("one", Accelerated), ("path", Path)]
 )
 def test_a_setting_has_the_solver_of_its_link_and_alpha(dataset, setting, solver):
     assert type(solver_of(dataset, setting)) is solver

@@ -29,12 +29,7 @@ from reference import stagewise as staged
 def _classes(path):
     x, y = labelled_rows(330, 12, 3)
     s = (np.random.default_rng(5).integers(1, 5, 330) / 2).astype(np.float32)
-    return (
-        write_dataset(path, x, y, sample_weight=s),
-        x.toarray().astype(float),
-        np.eye(3)[y],
-        s.astype(float),
-    )
+    return (write_dataset(path, x, y, sample_weight=s), x.toarray().astype(float), np.eye(3)[y], s.astype(float))
 
 
 def _counts(path, scale=1.0):
@@ -78,9 +73,9 @@ def test_classes_end_at_the_optimum(tmp_path, link):
     best = _optimum(oracle.problem(x, y, link, 1e-3, s=s))
     result = fit("gls", dataset, params={"link": link, "alpha": 1e-3}, passes=300)
     assert result.record["objective"] == pytest.approx(best, rel=1e-9)
-    certificate = fit(
-        "gls", dataset, params={"link": link, "alpha": 1e-3, "fit_intercept": False}, passes=300
-    ).record["certificate"]
+    certificate = fit("gls", dataset, params={"link": link, "alpha": 1e-3, "fit_intercept": False}, passes=300).record[
+        "certificate"
+    ]
     assert certificate["kind"] == "strong_convexity"
     assert 0.0 <= certificate["value"] < 1e-9
 
@@ -259,9 +254,7 @@ def test_a_bounded_link_is_the_oracles(tmp_path):
         [dense[:, np.sort(order[:4])], dense[:, np.sort(order[4:])]], np.eye(3)[y], 1e-3,
         s=np.ones(120), intercept=True, rounds=4, lipschitz=1.0 / np.sqrt(2.0 * np.pi), mean=ndtr,
     )  # fmt: skip
-    model = fit(
-        "stagewise", write_dataset(tmp_path / "d", dense, y), params={**STEPS, "inner": "probit"}
-    ).model
+    model = fit("stagewise", write_dataset(tmp_path / "d", dense, y), params={**STEPS, "inner": "probit"}).model
     scores = dense @ model.weights + model.intercept
     np.testing.assert_allclose(scores, stages[-1].after, rtol=1e-9, atol=1e-11)
 
@@ -277,9 +270,7 @@ def test_one_block_of_counts_ends_at_the_optimum_of_gls(counts):
 
 @pytest.mark.slow
 def test_every_block_of_counts_lowers_the_objective(counts):
-    values = [
-        fit("stagewise", counts, params={**POISSON, "stages": n}).record["objective"] for n in (1, 2, 4)
-    ]
+    values = [fit("stagewise", counts, params={**POISSON, "stages": n}).record["objective"] for n in (1, 2, 4)]
     assert values[0] > values[1] > values[2]
 
 

@@ -162,9 +162,7 @@ def test_zero_columns_alone_leave_the_rest_sound():
     step = metric.steps(np.ones((3, 1)), 0.5)
     assert step[1, 0] == 0.0
     kept = x[:, [0, 2]]
-    np.testing.assert_allclose(
-        step[[0, 2]], np.linalg.solve(0.5 * kept.T @ kept / 40, np.ones((2, 1))), rtol=1e-12
-    )
+    np.testing.assert_allclose(step[[0, 2]], np.linalg.solve(0.5 * kept.T @ kept / 40, np.ones((2, 1))), rtol=1e-12)
 
 
 @pytest.mark.fast_cases("False")
@@ -178,9 +176,7 @@ def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept):
     found = metric.steps(g, lipschitz, alphas)
     for fit in range(4):
         alone = Metric.scaled(sigma.copy(), alphas[fit], intercept=intercept)
-        np.testing.assert_allclose(
-            found[:, fit], alone.steps(g[:, fit], lipschitz[fit]), rtol=1e-9, atol=1e-12
-        )
+        np.testing.assert_allclose(found[:, fit], alone.steps(g[:, fit], lipschitz[fit]), rtol=1e-9, atol=1e-12)
 
 
 # -- the intercept that is optimal for given weights -----------------------------------------------------

@@ -175,9 +175,7 @@ def test_gradient_order_is_made_anew_for_each_pass(tmp_path):
         stages = oracle.linear(features, y, 1e-2, s=np.ones(330), intercept=True)
         before = stages[-1].after
     assert result.passes == 8  # two of them for the orders
-    np.testing.assert_allclose(
-        x @ result.model.weights + result.model.intercept, before, rtol=1e-9, atol=1e-11
-    )
+    np.testing.assert_allclose(x @ result.model.weights + result.model.intercept, before, rtol=1e-9, atol=1e-11)
     first, second = (set(watch.states[-1].columns[start : start + 15]) for start in (0, 40))
     assert first != second
 
@@ -234,9 +232,7 @@ def test_models_are_averaged_over_disjoint_features(tmp_path):
     )
     # a model under way counts once it is complete
     half = fit("stagewise", dataset, params=params, passes=5).model
-    np.testing.assert_allclose(
-        np.hstack(features[:3]) @ half.weights + half.intercept, one, rtol=1e-9, atol=1e-10
-    )
+    np.testing.assert_allclose(np.hstack(features[:3]) @ half.weights + half.intercept, one, rtol=1e-9, atol=1e-10)
 
 
 def test_targets_that_are_numbers(tmp_path, small_dense):
@@ -275,9 +271,7 @@ def test_singular_blocks_without_a_ridge(tmp_path, inner):
         return
     z = np.hstack([wide, np.ones((300, 1))])
     best = z @ np.linalg.lstsq(z, np.eye(3)[y], rcond=None)[0]
-    assert record["objective"] == pytest.approx(
-        0.5 * ((best - np.eye(3)[y]) ** 2).sum(axis=1).mean(), rel=1e-9
-    )
+    assert record["objective"] == pytest.approx(0.5 * ((best - np.eye(3)[y]) ** 2).sum(axis=1).mean(), rel=1e-9)
 
 
 SETTINGS = {
@@ -318,10 +312,7 @@ def test_lost_predictions_are_made_anew(tmp_path, setting, harm):
     undisturbed = fit("stagewise", dataset, params=SETTINGS[setting], eval_every=0).model.sha256
     run = tmp_path / "run"
     watch = Rounds(lambda _: harm(run))
-    assert (
-        fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=[watch]).model.sha256
-        == undisturbed
-    )
+    assert fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=[watch]).model.sha256 == undisturbed
     assert not (run / "state").exists()
 
 
@@ -382,9 +373,7 @@ def test_killed_worker_changes_nothing(tmp_path):
 
     try:
         budget = MemoryBudget(2048 * MIB, 2)
-        result = fit(
-            "stagewise", dataset, params=params, callbacks=[Rounds(kill)], executor=executor, memory=budget
-        )
+        result = fit("stagewise", dataset, params=params, callbacks=[Rounds(kill)], executor=executor, memory=budget)
     finally:
         executor.close()
     assert result.model.sha256 == undisturbed
@@ -425,15 +414,11 @@ def test_what_is_refused_before_reading(tmp_path):
 def test_plan_counts_the_block_and_its_features(tmp_path):
     dataset, _, _ = _written(tmp_path / "d", "dense")
     parts = {
-        size: plan_fit(
-            "stagewise", dataset.path, {**FOURIER, "block_size": size}, probe=size == 64
-        ).worker_parts
+        size: plan_fit("stagewise", dataset.path, {**FOURIER, "block_size": size}, probe=size == 64).worker_parts
         for size in (64, 1024)
     }
     assert parts[1024]["weights"] - parts[64]["weights"] >= 2 * 4 * (1024**2 - 64**2)
     assert parts[1024]["work"] - parts[64]["work"] >= 4 * (PIECE_ROWS * 960 + 1024**2 - 64**2)
-    assert (
-        plan_fit("stagewise", dataset.path, {"order": "gradient", "block_size": 9}, probe=False).passes == 6
-    )
+    assert plan_fit("stagewise", dataset.path, {"order": "gradient", "block_size": 9}, probe=False).passes == 6
     with pytest.raises(MemoryPlanError, match=r"a worker needs .* allow at least --memory-limit \d+MiB"):
         fit("stagewise", dataset, params={**FOURIER, "block_size": 10_000}, memory=MemoryBudget(1024 * MIB))

@@ -72,9 +72,7 @@ def bent():
 def test_theorem_1_a_strongly_monotone_link_converges_linearly(tmp_path):
     """ell(W_t) - ell(W*) <= L/2 q^t |W*|^2 in the norm of Sigma, q = (kappa - 1) / (kappa + 1), kappa = 2."""
     rng = np.random.default_rng(1)
-    x = rng.standard_normal((200, 5)) @ np.diag(
-        [1.0, 0.1, 1e-2, 1e-3, 1e-4]
-    )  # the rate knows no condition number
+    x = rng.standard_normal((200, 5)) @ np.diag([1.0, 0.1, 1e-2, 1e-3, 1e-4])  # the rate knows no condition number
     best = np.linalg.solve(np.diag([1.0, 0.1, 1e-2, 1e-3, 1e-4]), rng.standard_normal((5, 1)))
     z = x @ best
     ingest(x, tmp_path / "d", y=Bent().mean(z), target="continuous", dtype="float64")
@@ -152,9 +150,7 @@ def test_irls_diverges_where_algorithm_1_does_not(tmp_path):
     begun = fit("gls", start, tmp_path / "run", params=given, passes=500)
     assert begun.model.weights[0, -1] == pytest.approx(np.log(20.0), abs=1e-3)
     found = [
-        fit("gls", dataset, params={**given, "init": str(begun.run)}, passes=t, eval_every=0).model.weights[
-            0, -1
-        ]
+        fit("gls", dataset, params={**given, "init": str(begun.run)}, passes=t, eval_every=0).model.weights[0, -1]
         for t in (1, 4, 16, 64)
     ]
     assert (np.diff(found) < 0.0).all()

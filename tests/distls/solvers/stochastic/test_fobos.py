@@ -70,9 +70,7 @@ def test_many_passes_come_near_the_optimum(small, loss, lanes):
 
 @pytest.mark.slow
 def test_crammer_singer_learns_and_has_a_certificate(small):
-    result = fit(
-        "fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "fit_intercept": False}, passes=20
-    )
+    result = fit("fobos", small[0], params={"loss": "hinge", "alpha": 1e-3, "fit_intercept": False}, passes=20)
     assert evaluate(result.model, small[0]).error < 0.4
     assert result.record["certificate"]["kind"] == "duality_gap"
     longer = fit(
@@ -227,9 +225,7 @@ def test_rows_of_several_outputs_are_those_of_the_worst_and_at_most_all(tmp_path
     found = {}
     for epsilon in (0.5, 1e-3):
         run = tmp_path / str(epsilon)
-        model = fit(
-            "c-adaline", data, run, params={**given, "schedule": "two-phase", "tolerance": epsilon}
-        ).model
+        model = fit("c-adaline", data, run, params={**given, "schedule": "two-phase", "tolerance": epsilon}).model
         found[epsilon] = _measured(run)
         same = {**given, "schedule": "two-phase", "switch": found[epsilon]["switch"]}
         assert fit("c-adaline", data, params=same).model.sha256 == model.sha256

@@ -57,9 +57,7 @@ def test_one_lane_is_the_papers_algorithm(tmp_path, loss, size):
         "fit_intercept": False,
     }  # fmt: skip
     model = fit("mcid", dataset, params=params, passes=3, seed=7, eval_every=0).model
-    plain = oracle.train(
-        x.toarray().astype(float), y, loss, 1e-2, _batches(dataset, 3, 7, size), w0=np.zeros((40, 4))
-    )
+    plain = oracle.train(x.toarray().astype(float), y, loss, 1e-2, _batches(dataset, 3, 7, size), w0=np.zeros((40, 4)))
     np.testing.assert_allclose(model.weights, plain.w, rtol=1e-9, atol=1e-9)
 
 
@@ -108,9 +106,7 @@ def test_lanes_average_their_weights_by_rows(tmp_path):
     mean = (100 * parts[0] + 100 * parts[1] + 50 * parts[2]) / 250
     np.testing.assert_allclose(result.model.weights, mean, rtol=1e-9, atol=1e-9)
     distance = sum(n * np.square(w - mean).sum() for n, w in zip((100, 100, 50), parts, strict=True)) / 250
-    assert result.record["averaging"]["spread"] == pytest.approx(
-        np.sqrt(distance) / np.linalg.norm(mean), rel=1e-9
-    )
+    assert result.record["averaging"]["spread"] == pytest.approx(np.sqrt(distance) / np.linalg.norm(mean), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -131,14 +127,8 @@ def test_certificate_bounds_the_distance_to_the_optimum(tmp_path):
 
     x, y = _double(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    record = fit(
-        "mcid", dataset, params={"alpha": 1e-2, "dtype": "float64", "fit_intercept": False}, passes=30
-    ).record
-    best = (
-        LogisticRegression(C=1 / (1e-2 * 400), fit_intercept=False, tol=1e-10, max_iter=5000)
-        .fit(x, y)
-        .coef_.T
-    )
+    record = fit("mcid", dataset, params={"alpha": 1e-2, "dtype": "float64", "fit_intercept": False}, passes=30).record
+    best = LogisticRegression(C=1 / (1e-2 * 400), fit_intercept=False, tol=1e-10, max_iter=5000).fit(x, y).coef_.T
     scores = x @ best
     loss = np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(400), y])
     optimum = loss + 0.5 * 1e-2 * np.square(best).sum()
@@ -204,7 +194,5 @@ def test_one_class_and_no_labels_are_refused(tmp_path):
 
 def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path):
     dataset = write_dataset(tmp_path / "d", *labelled_rows(200, 30, 3))
-    with pytest.raises(
-        MemoryPlanError, match=r"a worker needs .* MiB .* allow at least --memory-limit \d+MiB"
-    ):
+    with pytest.raises(MemoryPlanError, match=r"a worker needs .* MiB .* allow at least --memory-limit \d+MiB"):
         fit("mcid", dataset, memory=MemoryBudget(100 * MIB))

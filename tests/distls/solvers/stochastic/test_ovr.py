@@ -74,9 +74,7 @@ def test_the_optimum_is_that_of_separate_binary_models(tmp_path):
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     c = 1 / (1e-2 * 400)
-    logistic = OneVsRestClassifier(
-        LogisticRegression(C=c, fit_intercept=False, tol=1e-10, max_iter=5000)
-    ).fit(x, y)
+    logistic = OneVsRestClassifier(LogisticRegression(C=c, fit_intercept=False, tol=1e-10, max_iter=5000)).fit(x, y)
     svm = LinearSVC(C=c, loss="hinge", fit_intercept=False, tol=1e-10, max_iter=10**6).fit(x, y)
     best = {"ovr-logistic": np.vstack([m.coef_ for m in logistic.estimators_]), "ovr-pegasos": svm.coef_}
     for method, coefficients in best.items():
@@ -138,9 +136,7 @@ def _rows():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     x, y = _rows()
-    return write_targets(
-        tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x), y, "multilabel", partition_rows=40
-    )
+    return write_targets(tmp_path_factory.mktemp("d") / "train", sp.csr_matrix(x), y, "multilabel", partition_rows=40)
 
 
 def _losses(loss, z, y):

@@ -214,9 +214,7 @@ def test_mcid_lemma_1_and_the_constant_of_theorem_2(alpha):
         y = t % 2
         v = np.eye(2)[1 - y] - np.eye(2)[y]  # of a hinge that is never met
         loss = max(0.0, 1.0 + w[1 - y] - w[y])
-        regret += (
-            0.5 * alpha * w @ w + loss - 1.0
-        )  # of all rows together w = 0 is the best, whose losses are 1
+        regret += 0.5 * alpha * w @ w + loss - 1.0  # of all rows together w = 0 is the best, whose losses are 1
         own += np.square(alpha * w + v).sum() / (2.0 * alpha * t)
         printed += v @ v / (2.0 * alpha * t)
         w = w - (alpha * w + v) / (alpha * t)
@@ -262,17 +260,14 @@ def test_mcid_theorem_3_more_rows_need_fewer_steps(tmp_path):
             path = tmp_path / f"t-{n}-{seed}"
             data = path if path.exists() else write_dataset(path, *rows(n, seed), partition_rows=n)
             given = {"loss": "log", "alpha": alpha, "dtype": "float64"}
-            model = fit(
-                "mcid", data, params=given, as_published=True, passes=passes, seed=seed, eval_every=0
-            ).model
+            model = fit("mcid", data, params=given, as_published=True, passes=passes, seed=seed, eval_every=0).model
             found.append(loss(model.weights))
         return float(np.mean(found))
 
     # the steps until a generalisation error is reached: never with 100 rows, and fewer and fewer
     goal = limit[alpha] + 0.5 * over[100, alpha]
     needed = {
-        n: next((t for t in (4000, 16_000, 64_000) if reached(n, t / n) <= goal), np.inf)
-        for n in (100, 500, 4000)
+        n: next((t for t in (4000, 16_000, 64_000) if reached(n, t / n) <= goal), np.inf) for n in (100, 500, 4000)
     }
     assert needed[100] == np.inf
     assert needed[4000] <= needed[500] < np.inf

@@ -77,9 +77,7 @@ class TestMeanPoint(SolverContract):
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
         """Eleven partitions of numbers."""
-        return write_targets(
-            tmp_path_factory.mktemp("data") / "train", *numbers(), "continuous", partition_rows=100
-        )
+        return write_targets(tmp_path_factory.mktemp("data") / "train", *numbers(), "continuous", partition_rows=100)
 
 
 def numbers(n=1050, d=20, k=2):
@@ -128,14 +126,10 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes):
     )[0]  # fmt: skip
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
     made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, fit_intercept=False)
-    ws, *_ = oracle.sgd(
-        x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 / np.sqrt(t), k=4, alpha=1e-2
-    )
+    ws, *_ = oracle.sgd(x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 / np.sqrt(t), k=4, alpha=1e-2)
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
     made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5, schedule="t^-0.6", fit_intercept=False)
-    ws, *_ = oracle.sgd(
-        x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 * t**-0.6, k=4, alpha=1e-2
-    )
+    ws, *_ = oracle.sgd(x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 * t**-0.6, k=4, alpha=1e-2)
     np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
 
 
@@ -176,9 +170,7 @@ def test_regression_beats_the_mean(continuous, method):
 
 
 @pytest.mark.fast_cases("sgd$", "sgdqn$", "adaline$", "rls$")
-@pytest.mark.parametrize(
-    "method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"]
-)
+@pytest.mark.parametrize("method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"])
 def test_classification_learns(classes, method):
     params = {"alpha": 1e-3} if method in ("svmsgd2", "sgdqn") else {}
     model = fit(method, classes[0], params={**DOUBLE, **params}, passes=10).model
@@ -193,9 +185,7 @@ def test_features_are_generated_as_the_model_says(classes):
     made = _one_lane("sgd", dataset, 2, **params)
     (design,) = design_of(made.recipe["features"], made.arrays)
     rows = DenseRows(x)
-    features = np.concatenate(
-        [piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))]
-    )
+    features = np.concatenate([piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))])
     order = np.concatenate(visits(dataset, 2))
     w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, eta_b=1.0, k=4)
     np.testing.assert_allclose(made.weights, w, rtol=1e-6, atol=1e-9)
@@ -215,9 +205,7 @@ def test_generated_features_refuse_what_they_cannot_do(classes, tmp_path, method
 
 def test_what_was_tried_is_told(tmp_path, classes):
     fit("svmsgd2", classes[0], tmp_path / "run", params={**DOUBLE, "alpha": 1e-3}, passes=2)
-    first, second = [
-        json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
-    ]
+    first, second = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     tried = first["details"]["tried"]
     assert tried["n_rows"] == 200
     finite = [value for value in tried["objectives"].values() if value is not None]
@@ -230,9 +218,7 @@ def test_the_step_that_is_tried_is_the_one_that_is_taken(classes, tmp_path):
     run = tmp_path / "run"
     given = {**DOUBLE, "lanes": 1}
     chosen = fit("ncsgd", classes[0], run, params=given, passes=1).model
-    eta0 = json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["tried"]["chosen"][
-        "eta0"
-    ]
+    eta0 = json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["tried"]["chosen"]["eta0"]
     again = fit("ncsgd", classes[0], params={**given, "eta0": eta0}, passes=1).model
     assert again.sha256 == chosen.sha256
 
@@ -252,9 +238,7 @@ def test_of_values_that_are_zero_the_intercept_is_learned(tmp_path, method, valu
 def test_no_step_keeps_the_weights_finite(tmp_path):
     x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
     dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
-    with pytest.raises(
-        DistlsError, match=r"none of eta0=.* keeps the weights finite; give one, or scale the data"
-    ):
+    with pytest.raises(DistlsError, match=r"none of eta0=.* keeps the weights finite; give one, or scale the data"):
         fit("ncsgd", dataset, passes=1)
 
 
@@ -302,9 +286,7 @@ def test_a_run_has_its_loss(classes, tmp_path):
     config["grid"][0]["loss"] = None
     del config["request"], config["crc32c"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(
-        FormatError, match=r"config.json: not written by distls .*a setting that is not complete"
-    ):
+    with pytest.raises(FormatError, match=r"config.json: not written by distls .*a setting that is not complete"):
         resume(tmp_path / "run")
 
 

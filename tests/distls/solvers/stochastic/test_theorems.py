@@ -34,9 +34,7 @@ def test_constrained_sgd_theorem_3_2_bounds_every_step(tmp_path):
     x, y, _ = _regression(26, 3, 0)
     rows = np.hstack([x, np.ones((26, 1))])
     sizes, rng = range(20, 26), np.random.default_rng(1)
-    points = [
-        _last_point(tmp_path / str(t), "csgd", x[:t], y[:t], schedule="constant", eta0=ETA) for t in sizes
-    ]
+    points = [_last_point(tmp_path / str(t), "csgd", x[:t], y[:t], schedule="constant", eta0=ETA) for t in sizes]
     for (t, before), (_, after) in pairwise(zip(sizes, points, strict=True)):
         row, mean_x, mean_y = rows[t], rows[: t + 1].mean(axis=0), y[: t + 1].mean()
         assert after @ mean_x == pytest.approx(mean_y, abs=1e-12)  # it is on the hyperplane
@@ -93,11 +91,7 @@ def test_mcid_theorem_1_losses_are_convex_with_bounded_subgradients(loss):
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
 def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
     x, y = labelled_rows(1000, 30, 3)
-    dataset, rows, alpha = (
-        write_dataset(tmp_path / "d", x, y, partition_rows=1000),
-        x.toarray().astype(float),
-        0.05,
-    )
+    dataset, rows, alpha = (write_dataset(tmp_path / "d", x, y, partition_rows=1000), x.toarray().astype(float), 0.05)
     form = Softmax() if loss == "softmax" else CrammerSinger()
 
     def objective(w):
@@ -115,9 +109,7 @@ def test_mcid_theorem_2_the_excess_falls_as_log_t_over_t(tmp_path, loss):
             "fit_intercept": False,
         }  # fmt: skip
         found = [
-            objective(
-                fit("mcid", dataset, params=params, passes=passes, seed=seed, eval_every=0).model.weights
-            )
+            objective(fit("mcid", dataset, params=params, passes=passes, seed=seed, eval_every=0).model.weights)
             for seed in range(3)
         ]
         steps = 1000 * passes

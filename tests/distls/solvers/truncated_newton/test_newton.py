@@ -102,17 +102,13 @@ def test_no_problem_lacks_more_than_is_certified(tmp_path):
         l1 = float(rng.choice([0.0, 0.2, 0.8]))
         x, y, s = rows_with_mistakes(k, seed, n=30, d=4)
         x *= np.float32(10.0 ** rng.uniform(-1, 1))
-        data = write_dataset(
-            tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s
-        )
+        data = write_dataset(tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, sample_weight=s)
         params = {"alpha": alpha, "loss": loss, "fit_intercept": intercept, "dtype": "float64"}
         if l1:
             params |= {"penalty": "elasticnet", "l1_ratio": l1}
         history = History()
         fit("newton", data, params=params, passes=12, eval_every=1, callbacks=[history])
-        primal = Primal(
-            loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept
-        )
+        primal = Primal(loss, x.astype(float), y, k, alpha=alpha, s=s.astype(float), l1=l1, intercept=intercept)
         best, judged = primal.optimum(), [each for each in history.records if "objective" in each]
         assert judged
         for record in judged:
@@ -156,9 +152,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
     data = write_dataset(tmp_path / "d", sp.csr_matrix(x), y, partition_rows=20)
     wide = np.hstack([x, np.full((len(x), 1), 2.0, np.float32)])
     with_feature = write_dataset(tmp_path / "w", sp.csr_matrix(wide), y, partition_rows=20)
-    scaled = fit(
-        "newton", data, params={**EXACT, "fit_intercept": True, "intercept_scaling": 2.0}, rtol=1e-12
-    )
+    scaled = fit("newton", data, params={**EXACT, "fit_intercept": True, "intercept_scaling": 2.0}, rtol=1e-12)
     plain = fit("newton", with_feature, params={**EXACT, "fit_intercept": False}, rtol=1e-12)
     assert scaled.record["objective"] == pytest.approx(plain.record["objective"], rel=1e-11)
     np.testing.assert_allclose(scaled.model.intercept, 2.0 * plain.model.weights[-1], atol=1e-6)
@@ -169,11 +163,7 @@ def test_a_penalised_intercept_is_the_weight_of_a_feature(tmp_path):
 def test_curvature_is_the_derivative_of_the_gradient(loss):
     """By central differences, away from the kinks of hinges."""
     rng = np.random.default_rng(3)
-    z, y, v = (
-        rng.standard_normal((40, 4)),
-        rng.integers(0, 4, 40).astype(np.int32),
-        rng.standard_normal((40, 4)),
-    )
+    z, y, v = (rng.standard_normal((40, 4)), rng.integers(0, 4, 40).astype(np.int32), rng.standard_normal((40, 4)))
     for form in (loss_named(loss), loss_named(loss).binary):
         if form is None:
             continue
@@ -182,9 +172,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
         gradient = form.gradient(own_z, own_y)
         product = form.curvature_product(gradient, own_v)
         step = 1e-6
-        slope = (form.gradient(own_z + step * own_v, own_y) - form.gradient(own_z - step * own_v, own_y)) / (
-            2 * step
-        )
+        slope = (form.gradient(own_z + step * own_v, own_y) - form.gradient(own_z - step * own_v, own_y)) / (2 * step)
         np.testing.assert_allclose(product, slope, atol=1e-6)
         # the diagonal, one output after the other
         unit = np.eye(k)
@@ -201,8 +189,7 @@ def test_passes_do_not_depend_on_lanes(tmp_path, start, rtol):
     x, y = labelled_rows(1280, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=10)
     found = [
-        fit("newton", data, params={"alpha": 1e-4, "start": start, "lanes": lanes}, rtol=rtol)
-        for lanes in (1, 8, 128)
+        fit("newton", data, params={"alpha": 1e-4, "start": start, "lanes": lanes}, rtol=rtol) for lanes in (1, 8, 128)
     ]
     assert len({result.passes for result in found}) == 1
     assert found[0].passes % 1.0, "products of a quarter of the rows"
@@ -264,15 +251,10 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
     x, y = labelled_rows(400, 50, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
     params = {"alpha": "path", "alphas": "1e-1:1e-2", "folds": 3, "dtype": "float64"}
-    found = {
-        method: fit(method, data, tmp_path / method, params=params, rtol=1e-8)
-        for method in ("newton", "sdca")
-    }
+    found = {method: fit(method, data, tmp_path / method, params=params, rtol=1e-8) for method in ("newton", "sdca")}
     assert all(result.status == Status.CONVERGED for result in found.values())
     # rows of a fold are not seen by its fits: the errors are those of another solver of the same problems
-    mine, theirs = (
-        [point["cv_error"] for point in result.record["details"]["path"]] for result in found.values()
-    )
+    mine, theirs = ([point["cv_error"] for point in result.record["details"]["path"]] for result in found.values())
     # in memory they end near the optimum
     assert mine == pytest.approx(theirs, abs=0.01)
     assert min(theirs) > 0.0
@@ -323,17 +305,11 @@ def test_a_step_that_is_too_long_is_searched_along_in_one_read(tmp_path, k):
 
     With two classes it does not: rows predicted wrong have a curvature that tells how far they are.
     """
-    far = write_dataset(
-        tmp_path / "far", np.ones((42, 1), np.float32), np.array([0, k - 1] + [1] * 40, np.int32)
-    )
-    data = write_dataset(
-        tmp_path / "d", np.ones((30, 1), np.float32), np.tile(np.arange(k, dtype=np.int32), 30 // k)
-    )
+    far = write_dataset(tmp_path / "far", np.ones((42, 1), np.float32), np.array([0, k - 1] + [1] * 40, np.int32))
+    data = write_dataset(tmp_path / "d", np.ones((30, 1), np.float32), np.tile(np.arange(k, dtype=np.int32), 30 // k))
     params, history = {**EXACT, "alpha": 1e-6, "loss": "softmax", "fit_intercept": False}, History()
     begun = fit("newton", far, tmp_path / "run", params=params, rtol=1e-9).model
-    result = fit(
-        "newton", data, params={**params, "init": str(tmp_path / "run")}, rtol=1e-12, callbacks=[history]
-    )
+    result = fit("newton", data, params={**params, "init": str(tmp_path / "run")}, rtol=1e-12, callbacks=[history])
     stages = [record["details"]["stage"] for record in history.records]
     assert np.abs(begun.weights).max() > 2
     np.testing.assert_allclose(result.model.weights, 0.0, atol=1e-5)
@@ -351,9 +327,7 @@ def test_a_search_has_the_losses_of_every_length(tmp_path):
     rng = np.random.default_rng(5)
     point, step = rng.standard_normal((2, x.shape[1], 3))
     task = NewtonTask(DatasetRef.of(data), "softmax", 3, None, "search")
-    sums = task(
-        Points(np.hstack([point, step]), False, np.array([1.0, 0.25])), Lane(0, tuple(range(len(data))))
-    )
+    sums = task(Points(np.hstack([point, step]), False, np.array([1.0, 0.25])), Lane(0, tuple(range(len(data)))))
     for length, found in zip((1.0, 0.25), sums.along, strict=True):
         z = x.astype(float) @ (point + length * step)
         assert found == pytest.approx(s @ loss_named("softmax").values(z, y), rel=1e-12)

@@ -99,18 +99,12 @@ def test_every_number_is_pythons_float(rows, marks):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [
-        ("1.234,5", 1234.5),
-        ("-1.234.567", -1234567),
-        *((t, None) for t in ("1.5", "1234.567", "1.23,4", "1,2,3")),
-    ],
+    [("1.234,5", 1234.5), ("-1.234.567", -1234567), *((t, None) for t in ("1.5", "1234.567", "1.23,4", "1,2,3"))],
 )
 def test_points_with_a_decimal_comma_are_between_thousands(text, value):
     options = table("ay", dialect=Dialect(";", decimal=","))
     if value is None:
-        assert refusal(f"{text};0\n".encode(), options).endswith(
-            f"a value must be a decimal number{NO_NUMBER}"
-        )
+        assert refusal(f"{text};0\n".encode(), options).endswith(f"a value must be a decimal number{NO_NUMBER}")
     else:
         assert parse(f"{text};0\n".encode(), options)[0] == [[value]]
 
@@ -250,10 +244,7 @@ def test_refusals_that_depend_on_options():
         assert refusal(f"1,{weight},0\n".encode(), weighted) == f'f.csv:1: column "w": "{weight}": {rule}'
     words = table("ny", label_words=True, na="0")
     assert refusal(b"1,NA\n", words) == f'f.csv:1: column "y": "NA": {NO_LABEL}'
-    assert (
-        refusal(b"1,b\n1,\xff\n", words)
-        == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + ENCODED
-    )
+    assert refusal(b"1,b\n1,\xff\n", words) == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + ENCODED
     wide = table("ny", float64=True)
     reason = 'f.csv:1: column "n": "1e309": the value does not fit into float64'
     assert refusal(b"1e309,0\n", wide) == reason + too_large(math.inf)
@@ -277,9 +268,7 @@ def test_skipped_rows_are_counted_and_reported():
 def test_an_open_quote_is_never_skipped():
     # its other lines could look like rows
     options = table("nwy", categories={"w": ["a"]}, skip_errors=True)
-    assert refusal(b'1,"a\n2,a,0\nb",1\n', options) == (
-        'f.csv:1: column "w": ""a": no closing quote on the line'
-    )
+    assert refusal(b'1,"a\n2,a,0\nb",1\n', options) == ('f.csv:1: column "w": ""a": no closing quote on the line')
 
 
 @examples(300)

@@ -50,9 +50,7 @@ def equal(found, expected):
 # printable, without what ends a line or a label
 characters = st.characters(exclude_categories=["Cs"])
 texts = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
-names = st.text(
-    st.characters(exclude_characters="\n\r\t,", exclude_categories=["Cs", "Z", "Cc", "Cf"]), min_size=1
-)
+names = st.text(st.characters(exclude_characters="\n\r\t,", exclude_categories=["Cs", "Z", "Cc", "Cf"]), min_size=1)
 
 
 @given(st.lists(st.tuples(names, texts), min_size=1), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 60))
@@ -73,8 +71,7 @@ def test_plain_lines(records, ending, piece):
 )
 def test_json_lines(records, ascii, piece):
     lines = [
-        json.dumps({"label": label, "other": [1, None], "text": text}, ensure_ascii=ascii)
-        for label, text in records
+        json.dumps({"label": label, "other": [1, None], "text": text}, ensure_ascii=ascii) for label, text in records
     ]
     with mock.patch.object(documents, "_CHUNK_BYTES", piece):
         rows, labels, _, progress, _ = parse("\n".join([*lines, "", "  "]).encode(), **JSON)

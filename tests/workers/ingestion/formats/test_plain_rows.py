@@ -72,9 +72,7 @@ def rows_of(content, read, kernel, offset=0, few_dates=4096):
 
 
 blank = st.sampled_from(["", "", "", " ", "\t", "\xa0", "\x0b"])
-numbers = st.sampled_from(
-    ["1", "-2.5", "1e-3", "0.1", "", "NA", "true", "007", "16777217", "1e39", "x", "+.5"]
-)
+numbers = st.sampled_from(["1", "-2.5", "1e-3", "0.1", "", "NA", "true", "007", "16777217", "1e39", "x", "+.5"])
 words = st.sampled_from(["x", "y", "z", "é", "", "?", 'q"', "1", "a b"])
 written = st.sampled_from(
     ["2024-01-31", "31.1.2024", "2024-01-31 10:05", "2024-01-31T10:05:01.25Z", "Jan 3, 2024", "", "NA", "2024-02-30",

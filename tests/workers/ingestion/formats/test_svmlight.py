@@ -64,9 +64,7 @@ def test_every_double_round_trips(value):
 @given(st.from_regex(r"-?[0-9]{0,25}(\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 @example("0." + "1" * 40)
 @example("0.07182592153549194")
-@example(
-    "179769313486231580793728971405303415079934132710037826936173778980444968292764750946649" + "0" * 220
-)
+@example("179769313486231580793728971405303415079934132710037826936173778980444968292764750946649" + "0" * 220)
 @example("2.4703282292062327208299439634110864618253e-324")
 @example("9007199254740993.00000000000000000000000000001")
 @example("0.1234567")
@@ -108,9 +106,7 @@ def test_every_length_with_the_point_in_every_place_is_exact():
         assert rows[0][: len(texts)] == [(i + 1, float(t)) for i, t in enumerate(texts)]
 
 
-@pytest.mark.fast_cases(
-    "/-1$", "/-13", ":-3", ":-15", "x-5", "x-17", r"\.-7", r"\.-19", "\\\\x80-9", "\\\\x80-21"
-)
+@pytest.mark.fast_cases("/-1$", "/-13", ":-3", ":-15", "x-5", "x-17", r"\.-7", r"\.-19", "\\\\x80-9", "\\\\x80-21")
 @pytest.mark.parametrize("place", range(1, 22))
 @pytest.mark.parametrize("bad", ["/", ":", "x", ".", "\x80"])
 def test_a_bad_character_anywhere_in_a_value_is_refused(place, bad):

@@ -198,9 +198,7 @@ GROUP = st.builds(
     BLANK,
     st.lists(FEATURE, max_size=6),
 )
-HEAD = st.sampled_from(
-    ["1 ", "-1 2 ", "1 0.25 0.5 ", "2 'tag ", "3 1 0 tag", "", "1", "1,2 ", "-0.0 ", "1 -1 "]
-)
+HEAD = st.sampled_from(["1 ", "-1 2 ", "1 0.25 0.5 ", "2 'tag ", "3 1 0 tag", "", "1", "1,2 ", "-0.0 ", "1 -1 "])
 LINE = st.builds(
     lambda head, groups, tail: head + "".join(groups) + tail,
     HEAD,
@@ -245,9 +243,7 @@ def vowpal_wabbit():
     workspace.finish()
 
 
-VW_WORD = st.text(
-    st.characters(codec="utf-8", exclude_characters=":|", exclude_categories=["C", "Z"]), min_size=1
-)
+VW_WORD = st.text(st.characters(codec="utf-8", exclude_characters=":|", exclude_categories=["C", "Z"]), min_size=1)
 
 
 @examples(200)
@@ -279,9 +275,7 @@ def test_labels_importance_base_tag_namespaces_and_values():
     text = b"\n1 2 0.5 'first|words cat cat:0.5|size:10 width:0.25 0\r\n\r\n-1 |words dog:1e-2\n0 tag|"
     rows, labels, weights, progress = parse(text, hash_bits=18)
     words, size = name_hash(b"words"), name_hash(b"size")
-    cat, width, dog = (
-        (name_hash(n, s) % 2**18) for n, s in ((b"cat", words), (b"width", size), (b"dog", words))
-    )
+    cat, width, dog = ((name_hash(n, s) % 2**18) for n, s in ((b"cat", words), (b"width", size), (b"dog", words)))
     assert rows[0] == sorted([(cat, 1.5), (width, 2.5), (size % 2**18, 10.0)])
     assert rows[1:] == [[(dog, float(np.float32(0.01)))], []]
     assert (labels, weights) == ([[1.0], [-1.0], [0.0]], [2.0, 1.0, 1.0])
@@ -295,10 +289,7 @@ def test_numbers_of_columns_are_sorted_and_summed():
 
 
 def test_rows_without_labels_and_with_several():
-    assert parse(b"|f 1\n'a |f 2\n", namespace=b"f", labelled=False)[:2] == (
-        [[(1, 1.0)], [(2, 1.0)]],
-        [[], []],
-    )
+    assert parse(b"|f 1\n'a |f 2\n", namespace=b"f", labelled=False)[:2] == ([[(1, 1.0)], [(2, 1.0)]], [[], []])
     assert parse(b"3,1 | 1:2\n| 1:5\n7 |\n", multilabel=True)[1] == [[3.0, 1.0], [], [7.0]]
 
 
@@ -345,9 +336,7 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
 # -- what is refused -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fast_cases(
-    "1 f", "x", r"\|f", "1 1e39", r"1 \|f 3:x", r"1 \|f 3:nan", "1 \\|f 3\\\\r4", r"1 \|f 3\|g"
-)
+@pytest.mark.fast_cases("1 f", "x", r"\|f", "1 1e39", r"1 \|f 3:x", r"1 \|f 3:nan", "1 \\|f 3\\\\r4", r"1 \|f 3\|g")
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -407,8 +396,6 @@ def test_refusals_name_line_text_and_rule(line, message):
 
 
 def test_refusals_that_depend_on_options():
-    assert refusal(b"1 | 1\n", labelled=False) == (
-        'f.vw:1: "1": a label, in a file that was declared to have none'
-    )
+    assert refusal(b"1 | 1\n", labelled=False) == ('f.vw:1: "1": a label, in a file that was declared to have none')
     assert refusal(b"1,1 | 1\n", multilabel=True) == 'f.vw:1: "1,1": a label is given twice'
     assert refusal(b"1 | 1:1e309\n", float64=True) == 'f.vw:1: "1:1e309": the value does not fit into float64'

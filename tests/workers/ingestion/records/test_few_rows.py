@@ -27,9 +27,7 @@ NUMBER = st.one_of(
     st.from_regex(r"[+-]?[0-9]{1,25}\.[0-9]{0,22}", fullmatch=True),
     st.sampled_from(["0", "-0", "007", "1e400", "1e-400", ".5", "5.", "+1E3", "16777217", "0.1", "."]),
 )
-ODD = st.sampled_from(
-    ["", "NA", "true", "False", "inf", "nan", "x", "a b", " 1", "1 ", '"1"', "-", "é", "0x1"]
-)
+ODD = st.sampled_from(["", "NA", "true", "False", "inf", "nan", "x", "a b", " 1", "1 ", '"1"', "-", "é", "0x1"])
 WORD = st.sampled_from(["x", "y", "a b", "é", "1", "1.0", "", "NA", "new", "0123", '"x"'])
 FIELD = {"n": NUMBER | ODD, "g": NUMBER | ODD, "c": WORD, "y": WORD | NUMBER, "w": NUMBER}
 
@@ -46,10 +44,7 @@ def tables(draw):
     usual = draw(st.booleans())
     separator, end = draw(st.sampled_from([",", ";", "\t", "|"])), draw(st.sampled_from(["\n", "\r\n"]))
     n_rows = draw(st.integers(1, 8))
-    rows = [
-        [draw(FIELD[name[0]].filter(plain) if usual else FIELD[name[0]]) for name in names]
-        for _ in range(n_rows)
-    ]
+    rows = [[draw(FIELD[name[0]].filter(plain) if usual else FIELD[name[0]]) for name in names] for _ in range(n_rows)]
     text = "".join(separator.join(row) + end for row in rows)
     return names, separator, text if draw(st.booleans()) else text.removesuffix(end)
 
@@ -184,8 +179,7 @@ def test_what_reads_as_a_number_is_one(text, value):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["cat", "007", "9007199254740993", "nan", "inf", "1e999", "0x10", "1_000", " 7", "7 ", "-", "٧", "1,5"],
+    "text", ["cat", "007", "9007199254740993", "nan", "inf", "1e999", "0x10", "1_000", " 7", "7 ", "-", "٧", "1,5"]
 )
 def test_what_would_lose_something_as_a_number_is_a_word(text):
     values, found = value_labels([text])
@@ -228,9 +222,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("aAbB 
 @given(st.lists(TEXT, max_size=9))
 def test_hashes_are_those_of_scikit_learn(words):
     assert word_hashes(words).tolist() == [murmurhash3_32(word, 0) for word in words]
-    assert hashed_values(words, 97).tolist() == [
-        murmurhash3_32(word, 0, positive=True) % 97 for word in words
-    ]
+    assert hashed_values(words, 97).tolist() == [murmurhash3_32(word, 0, positive=True) % 97 for word in words]
 
 
 def test_long_words_are_hashed_alone():

@@ -127,9 +127,7 @@ def test_rls_equals_the_oracle(name, intercept):
     order = np.concatenate([np.random.default_rng(seed).permutation(n) for seed in range(3)])
     settings = RlsSettings(LOSSES[name], 0.7, pass_rows=n, fit_intercept=intercept)
     lane = RlsLane(d, 3, settings).run(as_rows(x, "csr"), y, order, s)
-    w, b, loss_sum = second_order.second_order_sgd(
-        x, y, 3, name, 0.7, order, s=s, fit_intercept=intercept, pass_rows=n
-    )
+    w, b, loss_sum = second_order.second_order_sgd(x, y, 3, name, 0.7, order, s=s, fit_intercept=intercept, pass_rows=n)
     close(lane.w, w, 1e-9)
     close(lane.b, b, 1e-9)
     assert lane.loss_sum == pytest.approx(loss_sum, rel=1e-10)
@@ -175,9 +173,7 @@ def test_a_row_that_is_badly_wrong_does_not_throw_the_weights():
 @pytest.mark.fast_cases("ovr_squared_hinge-2-csr-plain$")
 @pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
-@pytest.mark.parametrize(
-    ("name", "k"), [("softmax", 3), ("ovr_log", 3), ("ovr_squared_hinge", 2), ("squared", 1)]
-)
+@pytest.mark.parametrize(("name", "k"), [("softmax", 3), ("ovr_log", 3), ("ovr_squared_hinge", 2), ("squared", 1)])
 def test_olbfgs_equals_the_oracle(name, k, layout, intercept):
     x, y, numbers, s = problem(k, n=200)
     targets = numbers if k == 1 else y
