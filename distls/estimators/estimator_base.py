@@ -159,16 +159,9 @@ class DatasetEstimator(BaseEstimator):
             if init is not None:
                 given["init"] = str(init)
             return fit(
-                self._method,
-                dataset,
-                params=given,
-                passes=passes,
-                seed=self._seed,
-                tol=tol,
-                rtol=rtol,
-                executor=executor,
-                progress=False,
-            )
+                self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
+                executor=executor, progress=False,
+            )  # fmt: skip
 
     def _checked(self, X: Any, y: Any, **asked: Any) -> Any:
         """Return rows and targets that scikit-learn has checked; a mixed frame as it is."""
@@ -190,18 +183,9 @@ class DatasetEstimator(BaseEstimator):
             options |= {"transform": AUTO, "dtype": "float32", "kind": getattr(self, "kind", None) or ()}
         shuffle = getattr(self, "shuffle", True)
         report = ingest(
-            X,
-            path,
-            y=y,
-            sample_weight=sample_weight,
-            seed=self._seed,
-            shuffle=shuffle,
-            columns=self._columns,
-            executor="serial",
-            row_numbers=False,
-            progress=False,
-            **options,
-        )
+            X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
+            executor="serial", row_numbers=False, progress=False, **options,
+        )  # fmt: skip
         if self._mixed:
             # the keywords in them are not those of an estimator
             pass_on([f"distls.ingest: {notice}" for notice in report.notices], None)

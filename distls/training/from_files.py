@@ -70,23 +70,12 @@ class Trained(Shown):
 @long_call
 @takes_request(ALONE)
 def train(
-    sources: Any,
-    run: str | Place,
-    *,
-    test: Any = (),
-    test_labels: str | None = None,
-    method: str = AUTO,
-    params: Mapping[str, Any] | None = None,
-    threshold_for: str | None = None,
-    dataset: str | Place | None = None,
-    keep_dataset: bool = True,
-    executor: Executor | None = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    progress: Any = None,
-    notify: Notify | None = None,
-    **options: Any,
-) -> Trained:
+    sources: Any, run: str | Place, *, test: Any = (), test_labels: str | None = None, method: str = AUTO,
+    params: Mapping[str, Any] | None = None, threshold_for: str | None = None,
+    dataset: str | Place | None = None, keep_dataset: bool = True, executor: Executor | None = None,
+    memory: MemoryBudget | None = None, callbacks: Sequence[Callback] = (), progress: Any = None,
+    notify: Notify | None = None, **options: Any,
+) -> Trained:  # fmt: skip
     """Ingest files or a data frame, train a model on them, and evaluate it on others.
 
     Repeating an interrupted call resumes its ingest; `distls.resume` continues a fit that was interrupted.
@@ -156,13 +145,9 @@ def train(
         request = FitRequest.of(method, data, params=params, choose=choose, **asked)
         pass_on(request.notices, notify)
         options_of_fit = FitOptions(
-            executor or SerialExecutor(),
-            memory,
-            watchers(callbacks, progress),
-            30.0,
-            began=command,
-            ingest_seconds=ingested,
-        )
+            executor or SerialExecutor(), memory, watchers(callbacks, progress), 30.0,
+            began=command, ingest_seconds=ingested,
+        )  # fmt: skip
         fitted = train_request(request, folder, options_of_fit)
         tested = others and fitted.model is not None
         found = _tested(folder, others, scored, executor=executor, notify=notify) if tested else None
@@ -233,13 +218,9 @@ def _alone(sources: list[Any]) -> Any:
 
 
 def _check(
-    files: Sequence[Any],
-    others: Sequence[Any],
-    run: Place,
-    method: str,
-    params: Mapping[str, Any] | None,
+    files: Sequence[Any], others: Sequence[Any], run: Place, method: str, params: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Refuse what would only fail after the ingest."""
     # Without a method named there are no parameters to check.
     if method != AUTO:

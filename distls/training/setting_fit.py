@@ -132,16 +132,9 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     evaluator = _evaluator(run, request, options, solver, begun.progress)
     meta, slots = request.data.meta, options.executor.slots
     start = FitStart(
-        request.method.name,
-        setting.problem.loss,
-        request.data.path.name,
-        meta.n_rows,
-        len(solver.lanes),
-        slots,
-        request.passes,
-        begun.state.passes,
-        options.what,
-    )
+        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes), slots,
+        request.passes, begun.state.passes, options.what,
+    )  # fmt: skip
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
@@ -150,14 +143,9 @@ async def train_setting(run: Run, request: FitRequest, options: FitOptions) -> F
     await Wanted(solver.prepare)  # workers compile and load their kernels
     begun.progress.startup_seconds += await OwnSeconds() - prepared
     solution = await solve(
-        solver,
-        begun,
-        limits=request,
-        evaluate=evaluator,
-        searches=evaluator.searches,
-        callbacks=watchers,
+        solver, begun, limits=request, evaluate=evaluator, searches=evaluator.searches, callbacks=watchers,
         what=options.what,
-    )
+    )  # fmt: skip
     # Only a fit that a limit has ended can go on from its last state.
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     again = solution.done is begun
@@ -181,13 +169,9 @@ def _evaluator(
         folder, slots = run.path.absolute() / "state", options.executor.slots
         search = DualSearch(setting.problem, request, progress, folder, slots=slots, memory=options.memory)
     return Evaluator(
-        setting.problem,
-        solver.data,
-        eval_data=request.eval_data,
-        select_data=request.selected_on,
-        search=search,
-        balances=request.rtol is not None and balances_for(setting.params, setting.method),
-    )
+        setting.problem, solver.data, eval_data=request.eval_data, select_data=request.selected_on,
+        search=search, balances=request.rtol is not None and balances_for(setting.params, setting.method),
+    )  # fmt: skip
 
 
 @functools.cache  # looking for the metadata takes as long as a round of a small fit
@@ -209,13 +193,10 @@ def model_of(fitted: Fitted, setting: Setting) -> LinearModel:
     """Return the model that a fit of a setting would publish with these weights."""
     problem, params = setting.problem, setting.params
     return LinearModel(
-        **of_raw_rows(fitted.predictor, problem).stored(),
-        method=setting.method.name,
-        loss=problem.loss,
-        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
-        target=problem.target,
+        **of_raw_rows(fitted.predictor, problem).stored(), method=setting.method.name, loss=problem.loss,
+        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha}, target=problem.target,
         **source_of(problem.dataset),
-    )
+    )  # fmt: skip
 
 
 def source_of(dataset: Dataset) -> dict[str, Any]:
@@ -319,15 +300,9 @@ def _result(run: Run, model: LinearModel | None, judged: Any = None) -> FitResul
     """Return what a run says about its end: the same, whether it has just come or was there already."""
     status = run.status
     return FitResult(
-        Status(status["status"]),
-        None if model is None else fitted_model(model),
-        run.path,
-        status["passes"],
-        status["seconds"],
-        status,
-        status.get("selected"),
-        judged,
-    )
+        Status(status["status"]), None if model is None else fitted_model(model), run.path, status["passes"],
+        status["seconds"], status, status.get("selected"), judged,
+    )  # fmt: skip
 
 
 def _published(run: Run) -> LinearModel:
