@@ -242,7 +242,7 @@ def test_it_ends_where_no_step_helps(tmp_path):
     x, y = labelled_rows(200, 20, 3)
     data = write_dataset(tmp_path / "d", x, y, partition_rows=50)
     result = fit("newton", data, params={"alpha": 1e-2, "dtype": "float64"}, passes=500, rtol=1e-300)
-    assert result.status == Status.CONVERGED
+    assert result.status == Status.MAX_PASSES  # which is the end above a tolerance that was asked for
     assert result.passes < 100
 
 
