@@ -127,6 +127,7 @@ class Footprint:
     sample_bytes: int = 0  # Of the rows on which averaging is judged
     # Of tasks that train a lane, at work: a worker has no more of them than there are lanes
     lane_bytes: int = 0
+    alone_bytes: int = 0  # Of a task that works while no other does, as the descent of a search
     per_row: PerRowCost | None = None
     stored_row_bytes: int = 0  # Of one row: what a pass writes into RUN/state and reads from there
     # Bytes that a round sends and that a lane returns, if known better than from the weights and copies
@@ -214,8 +215,10 @@ def _worker_parts(
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
         "weights": int(budget.models * weights),
         "sample": footprint.sample_bytes,
-        "work": footprint.needs.work * budget.threads
-        + footprint.lane_bytes * min(budget.threads, lanes * budget.models),
+        "work": max(
+            footprint.needs.work * budget.threads + footprint.lane_bytes * min(budget.threads, lanes * budget.models),
+            footprint.alone_bytes,
+        ),
         "reserve": BASE_BYTES - LOADED_BYTES,
     }
     if footprint.per_row is not None:

@@ -28,7 +28,8 @@ def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
     """Train on at most `jobs` jobs; those that start late, end or are requeued change nothing but time."""
     # dask-jobqueue has Ctrl-C end the process at once; `distls` saves a checkpoint first
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with SLURMCluster(**{**OPTIONS, **options}) as cluster:
+    options = {**OPTIONS, **options}
+    with SLURMCluster(**options) as cluster:
         cluster.scale(jobs=jobs)
         with Client(cluster) as client:
             client.wait_for_workers(1)
@@ -36,7 +37,8 @@ def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
             where = {"executor": executor, "memory": executor.budget()}
             if (Path(run) / "config.json").exists():
                 return distls.resume(run, **where)
-            return distls.fit(dataset, run, **where)
+            # the method is chosen for the threads of all jobs, whichever have started
+            return distls.fit(dataset, run, parallelism=jobs * int(str(options["cores"])), **where)
 
 
 if __name__ == "__main__":

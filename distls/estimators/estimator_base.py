@@ -158,6 +158,8 @@ class DatasetEstimator(BaseEstimator):
         with stored_model(self.model_, executor) if warm else contextlib.nullcontext() as init:
             if init is not None:
                 given["init"] = str(init)
+                if "start" in given:
+                    given["start"] = None  # it begins at the weights of the fit before
             return fit(
                 self._method, dataset, params=given, passes=passes, seed=self._seed, tol=tol, rtol=rtol,
                 executor=executor, progress=False,

@@ -309,9 +309,10 @@ class IngestRun:
         # the others ran at the same time and guessed; what a wrong guess has written is written again
         again = replace(spec, codecs=results[0]["codecs"])
         wrong = [n for n, result in enumerate(results) if result["codecs"] != again.codecs]
-        right = self.executor.map(assemble, [items[n] for n in wrong], shared=again)
-        for n, result in zip(wrong, right, strict=True):
-            results[n] = result
+        if wrong:
+            right = self.executor.map(assemble, [items[n] for n in wrong], shared=again)
+            for n, result in zip(wrong, right, strict=True):
+                results[n] = result
         return results
 
     def _publish(

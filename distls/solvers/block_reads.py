@@ -41,13 +41,16 @@ class BlockReader:
         needs: Needs,  # of its tasks
         memory: MemoryBudget,
         driver_bytes: int = 0,  # what else the driver needs
+        alone_bytes: int = 0,  # of a task that works while no other does
     ) -> None:
         dataset = problem.dataset
         self.problem = problem
         # Lanes are dealt before the plan, so that the same lanes, and the same sums, come out on any number
         # of workers.
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset), problem.parallelism))
-        self.plan: Plan = make_plan(dataset, Footprint(needs, driver_bytes), lanes=len(self.lanes), budget=memory)
+        self.plan: Plan = make_plan(
+            dataset, Footprint(needs, driver_bytes, alone_bytes=alone_bytes), lanes=len(self.lanes), budget=memory
+        )
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)  # with its fold
         self.class_weight = problem.row_weights
 

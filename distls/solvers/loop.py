@@ -304,8 +304,11 @@ def _read_cost(fitted: Fitted) -> float:
 
 def _search_cost(fitted: Fitted, progress: Progress, limits: Request[Any]) -> float:
     """Return what a certificate with a search is expected to cost: as much as the last one, or a first one."""
-    if fitted.improved_weights is not None or progress.reached is None:
+    if fitted.improved_weights is not None:
         return progress.certified or _read_cost(fitted) + fitted.first_search
+    if progress.reached is None:
+        # What was certified by other reads, as of balanced gradients, is no search.
+        return max(progress.certified, _read_cost(fitted) + fitted.first_search)
     # A search by dual ascent that has come to its end is the last, one that was cut off is to get further.
     lacks = 2.0 * (progress.reached - (progress.bound or 0.0)) > largest_certificate(limits, progress.reached)
     return 2.0 * progress.certified if lacks else _read_cost(fitted)

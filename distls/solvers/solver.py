@@ -105,7 +105,7 @@ class State:
 class RoundReport:
     """Statistics of one round, collected at no extra cost; one line of ``events.jsonl``."""
 
-    running_loss: float  # Mean loss over the rows just read, each scored before it was learned from
+    running_loss: float  # Mean loss over the rows of the last read, each scored before it was learned from
     # Fraction of them that were predicted wrong; None for numbers, which are not right or wrong
     running_error: float | None
     n_rows: int  # Rows read

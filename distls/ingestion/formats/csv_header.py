@@ -149,7 +149,9 @@ def read_head(start: bytes, path: str, expected: Expected) -> Head:
     lines = _lines(start)
     if not lines or "\0" in lines[0]:
         raise BadInputError(f"{path}: not UTF-8 text; {ENCODED}" if lines else f"{path}: no rows")
-    lines, line_breaks = with_whole_first(lines, path, (expected.given.separator, *_SEPARATORS))
+    given = expected.given.separator
+    marks = (None if given is None else checked_separator(given), *_SEPARATORS)
+    lines, line_breaks = with_whole_first(lines, path, marks)
     separator, rows = _separated(lines, path, expected)
     rows, names_rows = _with_whole_header(joined_rows(lines, separator) or rows, lines, path, expected)
     decimal: Any = expected.given.decimal or _decimal(rows, separator, expected.dialect, expected.missing)

@@ -78,13 +78,16 @@ class NearSearch:
 
     @property
     def work_bytes(self) -> int:
-        """Bytes of the task that searches: of all rows and of the columns that it holds; or of one that reads rows."""
-        problem, (n_features, k) = self._problem, self._problem.shape
-        dataset = problem.dataset
+        """Bytes of a task that reads rows: a partition, its copy as float64 or of columns; weights and gradient."""
+        n_features, k = self._problem.shape
+        return 3 * int(self._problem.dataset.decoded_bytes.max(initial=0)) + 2 * 8 * n_features * k
+
+    @property
+    def descent_bytes(self) -> int:
+        """Bytes of the one task that descends: of all rows, and of the columns that it holds."""
+        problem, dataset = self._problem, self._problem.dataset
         rows = (_row_bytes(problem) + working_row_bytes(problem)) * dataset.meta.n_rows
-        # A partition, and its copy in float64 or of some columns; weights and gradient.
-        read = 3 * int(dataset.decoded_bytes.max(initial=0)) + 2 * 8 * n_features * k
-        return rows + max(working_set_bytes(problem, dataset, self._active_mib), read)
+        return rows + working_set_bytes(problem, dataset, self._active_mib)
 
     @property
     def kept_bytes(self) -> int:
@@ -176,7 +179,8 @@ def _searched(
         one = begun(executor, fresh=number == 0)
         found = one.run(state)
         if found is None:
-            break
+            # Columns that do not fit were read nevertheless.
+            return bound, read + one.bytes_read, number + 1
         state, report = found
         read, done, bound = read + report.bytes_read, number + 1, state.bound
         first, lowest = one.before if number == 0 else first, min(lowest, state.objective)

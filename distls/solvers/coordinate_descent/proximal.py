@@ -89,7 +89,8 @@ class Proximal(Solver[ProximalState]):
         except MemoryPlanError as error:
             if self._search is None:
                 raise
-            held = human(self._search.work_bytes)
+            held, self._search = human(self._search.descent_bytes), None
+            self._planned()  # without it: what does not fit either is refused for its own needs
             raise MemoryPlanError(f"{error}, or give active_mib=0: the search for bounds takes {held}") from None
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
@@ -129,6 +130,7 @@ class Proximal(Solver[ProximalState]):
                 ),
             ),
             # the state before and after, and what a step is made from
+            alone_bytes=0 if search is None else search.descent_bytes,
             driver_bytes=14 * one + 3 * of_classes + ranking,
             memory=self._memory,
         )

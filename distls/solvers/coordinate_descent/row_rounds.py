@@ -128,14 +128,14 @@ def row_round_tasks(setting: RoundSetting, data: DatasetRef) -> list[Call]:
     """Return the tasks of rounds whose columns are gathered, on one row, with a strength at which it is worked on."""
     problem = replace(setting.problem, alpha=1e-9)
     setting, k = replace(setting, problem=problem, data=data), problem.shape[1]
-    column, lane = np.zeros(1, np.int64), Lane(0, (0,))
+    column, lane, limit = np.zeros(1, np.int64), Lane(0, (0,)), setting.params["active_mib"] * MIB
     weights = SparseWeights(column, np.ones((1, k), problem.dtype), np.zeros(k))
     scores = setting.row_scores(RowScores, 0)
     descent = setting.sweeps(GatheredSetTask, scores, BcdState())
     conjugate = ConjugateTask(replace(scores, version=1), problem.penalty, setting.step_of(problem))
     return [
         Call(RowReads(setting).read_task(None, None), weights, lane),
-        Call(GatherTask(scores, column, MIB), None, lane),
-        Call(replace(descent, columns=column, target=np.inf, gram_bytes=MIB), weights, Lane(0, ())),
+        Call(GatherTask(scores, column, limit), None, lane),
+        Call(replace(descent, columns=column, target=np.inf, gram_bytes=limit), weights, Lane(0, ())),
         *([Call(conjugate, (1.0, k), Lane(0, ()))] if has_conjugate(problem.loss, problem.target) else []),
     ]

@@ -55,6 +55,11 @@ class WorkingSetRound:
         self._problem, self._executor = setting.problem, executor
         self._fresh, self._ledger, self._enough = fresh, Ledger(), enough
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that were read so far."""
+        return self._ledger.bytes_read
+
     def run(self, state: BcdState) -> tuple[BcdState, RoundReport] | None:
         """Return the next state and the report; None where the columns with weights do not fit in memory."""
         reads = 1.0

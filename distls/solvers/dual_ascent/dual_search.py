@@ -129,7 +129,8 @@ class DualSearch:
         one = 8 * problem.shape[0] * problem.shape[1]
         try:
             needs = Needs(one, one, sets.work_bytes)
-            planned = BlockReader(problem, lanes=None, needs=needs, memory=memory).data
+            alone = sets.descent_bytes
+            planned = BlockReader(problem, lanes=None, needs=needs, alone_bytes=alone, memory=memory).data
         except MemoryPlanError:
             return 0, 0.0
         data = replace(data, cache_bytes=min(planned.cache_bytes, data.cache_bytes))

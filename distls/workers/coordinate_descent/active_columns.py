@@ -4,7 +4,7 @@ In memory too: what is known of products of all columns with the slopes of the r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -109,18 +109,35 @@ _NEVER = 1e300  # a bound of what is not known
 
 
 class _OfShard(NamedTuple):
-    """Products of a shard's columns with each of the slopes, (slopes, columns, k), and whether they are unknown."""
+    """Products of a shard's columns with slopes, and whether they are unknown."""
 
-    found: Array
-    unknown: Array  # (slopes, columns): 1 or 0
+    found: Array  # (columns, k)
+    unknown: Array  # (columns,): 1 or 0
+
+
+@dataclass(frozen=True)
+class SlopeProducts:
+    """Products of columns with slopes of all rows (n_rows, k), to which tasks of these slopes add others."""
+
+    slopes: Array
+    shards: dict[int, _OfShard] = field(default_factory=dict)
+
+    def of(self, shard: int, columns: int) -> _OfShard:
+        """Return the products of a shard, which are to be completed."""
+        found = self.shards.get(shard)
+        if found is None:
+            # in one step: tasks of several fits may have the same slopes
+            found = self.shards.setdefault(shard, _OfShard(np.zeros((columns, self.slopes.shape[1])), np.ones(columns)))
+        return found
 
 
 class Held(NamedTuple):
     """All columns of a shard that have weights, violate the conditions or nearly do, at least at one strength."""
 
     own: Active
+    penalty: tuple[str, float]  # its name, and `l1_ratio`
     alpha: float
-    turn: int  # of the slopes, see `KnownProducts`
+    slopes: Array
 
 
 @dataclass
@@ -128,60 +145,54 @@ class KnownProducts:
     """Products of columns with the newest slopes of all rows, and with those of some reads before.
 
     The slopes are about a combination of earlier ones, and so are the products, but for the length of the column times
-    that of what is left: those that cannot reach alpha need not be computed (docs/decisions/0037).
+    that of what is left: those that cannot reach alpha need not be computed (docs/decisions/0037). What a task has of
+    it stays as it is while other fits of the process go on to other slopes.
     """
 
     data: DatasetRef
-    slopes: list[Array]  # (n_rows, k) each
-    newest: int = 0  # which of them
-    turn: int = 0  # how many slopes there were before it
-    shards: dict[int, _OfShard] = field(default_factory=dict)
+    newest: SlopeProducts
+    earlier: tuple[SlopeProducts, ...] = ()
     lengths: dict[int, Array] = field(default_factory=dict)  # of columns, (columns,), rounded upwards
-    factors: Array = field(default_factory=lambda: np.empty((0, 1)))  # of combinations, (combinations, slopes)
+    factors: Array = field(default_factory=lambda: np.empty((0, 0)))  # of combinations, (combinations, earlier)
     rests: Array = field(default_factory=lambda: np.empty(0))  # the lengths of what they leave
     # of each shard, all columns that matter at some strength; the newest strength, and the one before it
     held: dict[int, Held] = field(default_factory=dict)
     alphas: tuple[float, float] = (0.0, 0.0)
-
-    def of(self, shard: int, columns: int) -> _OfShard:
-        """Return the products of a shard, which are to be completed."""
-        if shard not in self.shards:
-            shape = len(self.slopes), columns
-            self.shards[shard] = _OfShard(np.zeros((*shape, self.slopes[0].shape[1])), np.ones(shape))
-        return self.shards[shard]
 
     def bounds(self, index: int, values: NDArray[Any] | None) -> Array:
         """Return what the sizes of a shard's products with the newest slopes are at most.
 
         `values` are its columns (columns, n_rows), None where only what is known already counts.
         """
+        columns = len(self.newest.shards[index].unknown)
         if index not in self.lengths:
             if values is None:
-                return np.full(self.shards[index].unknown.shape[1], _NEVER)
-            self.lengths[index] = np.empty(len(values))
-            lengths_of(values, self.lengths[index])
-        found, unknown = self.shards[index]
-        sizes = np.abs(self.factors @ found[:, :, 0]) + np.outer(self.rests, self.lengths[index])
+                return np.full(columns, _NEVER)
+            lengths = np.empty(len(values))
+            lengths_of(values, lengths)
+            self.lengths[index] = lengths
+        known = [each.of(index, columns) for each in self.earlier]
+        found, unknown = np.stack([each.found[:, 0] for each in known]), np.stack([each.unknown for each in known])
+        sizes = np.abs(self.factors @ found) + np.outer(self.rests, self.lengths[index])
         sizes += _NEVER * ((self.factors != 0.0) @ unknown)
         return np.asarray(sizes.min(axis=0))
 
-    def add(self, slopes: Array) -> None:
-        """Take other slopes as the newest, in place of the oldest."""
-        self.newest, self.turn = (self.newest + 1) % len(self.slopes), self.turn + 1
-        self.slopes[self.newest] = slopes
-        for own in self.shards.values():
-            own.unknown[self.newest] = 1.0
-        earlier = [place for place in range(len(self.slopes)) if place != self.newest]
-        spans = [span for size in (1, 2) for span in combinations(earlier, size)]
-        self.factors, self.rests = np.zeros((len(spans), len(self.slopes))), np.zeros(len(spans))
+    def after(self, slopes: Array, most: int) -> "KnownProducts":
+        """Return those with other slopes as the newest, and at most so many earlier ones."""
+        earlier = (self.newest, *self.earlier)[:most]
+        spans = [span for size in (1, 2) for span in combinations(range(len(earlier)), size)]
+        factors, rests, target = np.zeros((len(spans), len(earlier))), np.zeros(len(spans)), slopes.ravel()
         for number, span in enumerate(spans):
-            some, target = np.stack([self.slopes[place].ravel() for place in span]), slopes.ravel()
+            some = np.stack([earlier[place].slopes.ravel() for place in span])
             # Any combination gives a bound.
             by = np.linalg.lstsq(some @ some.T, some @ target, rcond=None)[0]
             sizes = float(np.abs(by) @ np.linalg.norm(some, axis=1) + np.linalg.norm(target))
             # Products are sums of as many terms as there are rows, each rounded.
-            self.factors[number, list(span)] = by
-            self.rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
+            factors[number, list(span)] = by
+            rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
+        return replace(
+            self, newest=SlopeProducts(slopes), earlier=earlier, factors=factors, rests=rests, held=dict(self.held)
+        )
 
 
 def known_bytes(meta: DatasetMeta, k: int) -> int:
@@ -197,13 +208,13 @@ def known_products(data: DatasetRef, slopes: Array) -> KnownProducts:
     The next strength of a path begins with the slopes at which the last one has ended: its first read computes little.
     Equal slopes have equal products, to the last bit, so that no result depends on what is known.
     """
-    own, newest = data.whole.uncached(), job_memory.get("products")
+    own, known = data.whole.uncached(), job_memory.get("products")
     # What is tried on one row before a fit replaces nothing.
-    if data.one_row or newest is None or newest.data != own or newest.slopes[0].shape != slopes.shape:
-        screened = slopes.shape[1] == 1 and open_ref(data).meta.layout == "dense"
-        newest = KnownProducts(own, [slopes] * (1 + EARLIER * screened))
-    elif not np.array_equal(newest.slopes[newest.newest], slopes):
-        newest.add(slopes)
+    if data.one_row or known is None or known.data != own or known.newest.slopes.shape != slopes.shape:
+        known = KnownProducts(own, SlopeProducts(slopes))
+    elif not np.array_equal(known.newest.slopes, slopes):
+        screened = slopes.shape[1] == 1 and open_ref(data).meta.layout == "dense" and bool(np.isfinite(slopes).all())
+        known = known.after(slopes, EARLIER * screened)
     if not data.one_row:
-        job_memory["products"] = newest
-    return newest
+        job_memory["products"] = known
+    return known

@@ -104,13 +104,15 @@ class ViolationTask(OnAllScores):
             alphas, alpha = self._products.alphas, self.step.alpha
             if alpha != alphas[0]:
                 self._products.alphas = alphas = alpha, alphas[0]
-        self._slopes, self._turn = self._products.slopes[self._products.newest], self._products.turn
+            # others may hold other columns of the same slopes meanwhile
+            self._held = dict(self._products.held)
+        self._slopes, self._known = self._products.newest.slopes, self._products.newest
         # A path is likely to go on as it went: columns are read for its next strength too.
         falls = self.scores.alone and alphas[0] < alphas[1]
         self._near = self.step
         if falls:
             self._near = self.step._replace(alpha=(1.0 - 1e-6) * alpha * alpha / alphas[1])
-        held = [self._products.held[index] for index in self.item.blocks if index in self._products.held]
+        held = [self._held[index] for index in self.item.blocks if index in self._held]
         self._spare = self.most_bytes * falls - sum(bytes_of(each.own.x) for each in held)
         self.total = Violations()
         self._kept: list[tuple[Active, Array]] = []
@@ -125,13 +127,14 @@ class ViolationTask(OnAllScores):
 
     def _is_held(self, index: int) -> bool:
         """Return whether nothing has to be computed of a shard, nor any column of it to be read."""
-        held = self._products.held.get(index) if self.scores.alone else None
+        held = self._held.get(index) if self.scores.alone else None
         if held is None:
             return False
         first, columns = self._span(index, None)
         given = given_weights(self.shared, first, columns)[0]
         # Where it is larger, fewer matter.
-        suffices = held.turn == self._turn and self.step.alpha >= held.alpha
+        alike = held.slopes is self._slopes and held.penalty == (self.penalty, self.step.rho)
+        suffices = alike and self.step.alpha >= held.alpha
         return suffices and bool(np.isin(first + given, held.own.columns).all())
 
     def _span(self, index: int, shard: Shard | None) -> tuple[int, int]:
@@ -165,8 +168,7 @@ class ViolationTask(OnAllScores):
 
     def _wanted(self, index: int, shard: Shard, given: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which products of a shard are neither known, nor told by a bound to be small."""
-        unknown = self._products.of(index, self._span(index, shard)[1]).unknown
-        wanted = unknown[self._products.newest] > 0.0
+        wanted = self._known.of(index, self._span(index, shard)[1]).unknown > 0.0
         if wanted.any() and len(self._products.factors):
             values = shard.x.values if isinstance(shard.x, DenseRows) else None
             small = self._small(self._products.bounds(index, values))
@@ -176,8 +178,7 @@ class ViolationTask(OnAllScores):
 
     def _gradient(self, index: int, shard: Shard | None, given: NDArray[np.int64]) -> Array:
         """Return the products of a shard's columns with the slopes; zero of some that are where they are to be."""
-        newest = self._products.newest
-        found, unknown = (each[newest] for each in self._products.of(index, self._span(index, shard)[1]))
+        found, unknown = self._known.of(index, self._span(index, shard)[1])
         wanted = np.zeros(len(found), bool) if shard is None else self._wanted(index, shard, given)
         if shard is not None and wanted.any():
             some = None if wanted.all() else np.flatnonzero(wanted)
@@ -203,7 +204,7 @@ class ViolationTask(OnAllScores):
         if shard is not None and held is None:
             kept = Active(columns, take_rows(shard.x, places))
         else:
-            own = self._products.held[index].own
+            own = self._held[index].own
             kept = Active(columns, own.x, np.searchsorted(own.columns, columns))
         self._kept.append((kept, rank[places]))
         others = rank[places][np.isfinite(rank[places])]
@@ -215,7 +216,8 @@ class ViolationTask(OnAllScores):
 
     def _held_of(self, index: int, shard: Shard, rank: Array, gradient: Array) -> Held | None:
         """Return the columns of a shard that matter now or next, which are held from now on; None without memory."""
-        before = self._products.held.pop(index, None)
+        before = self._held.pop(index, None)
+        self._products.held.pop(index, None)
         self._spare += 0 if before is None else bytes_of(before.own.x)
         if self._near is self.step:
             return None
@@ -225,7 +227,8 @@ class ViolationTask(OnAllScores):
             return None
         self._spare -= n_bytes
         own = Active(shard.first + places, take_rows(shard.x, places))
-        held = self._products.held[index] = Held(own, self._near.alpha, self._turn)
+        held = Held(own, (self.penalty, self.step.rho), self._near.alpha, self._slopes)
+        self._held[index] = self._products.held[index] = held
         return held
 
     def _best(self, ranks: Array) -> NDArray[np.int64]:

@@ -36,6 +36,8 @@ from distls.workers.simd.vectors import fused, select
 
 Array = NDArray[np.float64]
 
+_NEAR_ZERO = 1e-3  # margin, of which squares are rounding to what they are added to
+
 
 class SingleOutput(MarginLoss):
     """A loss of two classes. Scores are (n, 1)."""
@@ -75,15 +77,15 @@ class BinaryLog(SingleOutput):
         size = np.abs(gradients)
         return np.asarray(size * (1.0 - size))
 
-    def secant_curvature(self, gradients: Floats) -> Floats:
+    def secant_curvature(self, gradients: Floats, scores: Floats) -> Floats:
         """Return the curvature, of rows predicted wrong that of the parabola above the loss that touches it at m, -m.
 
         It is ``tanh(m / 2) / (2 m)`` (Jaakkola, Jordan 2000).
         """
-        size = np.abs(gradients)
-        # 1/4 is the limit at m = 0; a slope that rounds to one has the largest margin that does not
-        wrong = np.clip(size, 0.5 + 1e-6, 1.0 - 2.0**-53)
-        return np.asarray(np.where(size > 0.5, (wrong - 0.5) / scipy.special.logit(wrong), size * (1.0 - size)))
+        size, margins = np.abs(gradients), np.abs(scores)
+        # near m = 0 the two differ by terms of its square
+        wrong = (size > 0.5) & (margins > _NEAR_ZERO)
+        return np.asarray(np.where(wrong, (size - 0.5) / np.maximum(margins, _NEAR_ZERO), size * (1.0 - size)))
 
     def lipschitz(self, k: int) -> float:
         """Return 1/4, the largest derivative of the sigmoid."""

@@ -135,8 +135,8 @@ class Loss(_NoFields):
         """Return the second derivatives in each score, shape (n, k), from the gradients."""
         raise ValueError(f"{self.name} has no second derivatives")
 
-    def secant_curvature(self, gradients: Floats) -> Floats:
-        """Return `curvature`, raised where the loss is nearly straight: for a step that may lead far away."""
+    def secant_curvature(self, gradients: Floats, scores: Floats) -> Floats:
+        """Return `curvature` at scores (n, k), raised where the loss is nearly straight, for steps that may be long."""
         return self.curvature(gradients)
 
     def curvature_product(self, gradients: Floats, directions: Floats) -> Floats:

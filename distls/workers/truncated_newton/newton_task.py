@@ -112,7 +112,9 @@ class NewtonTask(Task):
         slopes, values = slopes_of(form, z[:, :k], y)
         if self.kind == "product":
             ahead = z[:, k:]
-            product = form.secant_curvature(slopes) * ahead if self.secant else form.curvature_product(slopes, ahead)
+            product = form.curvature_product(slopes, ahead)
+            if self.secant:
+                product = form.secant_curvature(slopes, z[:, :k]) * ahead
             self._add_cross(x, s[:, None] * product)
             return
         if self.kind == "dual":
@@ -132,7 +134,7 @@ class NewtonTask(Task):
         total.up += np.maximum(-weighed, 0.0).sum(axis=0)
         total.down += np.maximum(weighed, 0.0).sum(axis=0)
         self._add_cross(x, weighed)
-        curvature = form.secant_curvature(slopes) if self.secant else form.curvature(slopes)
+        curvature = form.secant_curvature(slopes, z[:, :k]) if self.secant else form.curvature(slopes)
         self._add_curvature(x, s[:, None] * curvature)
 
     def _scores(self, x: Rows) -> Array:

@@ -149,6 +149,12 @@ def test_c_is_alpha_by_the_number_of_rows(tmp_path, rows):
 
 
 @pytest.mark.slow
+def test_a_warm_start_begins_at_the_weights_and_not_by_sgd(rows):
+    fitted = DualLogisticRegression(warm_start=True, start="sgd", tol=1e-4).fit(*rows)
+    first = fitted.coef_
+    np.testing.assert_allclose(fitted.fit(*rows).coef_, first, atol=1e-2)
+
+
 def test_a_warm_start_needs_fewer_passes(rows):
     fitted = DualLogisticRegression(warm_start=True, tol=1e-8).fit(*rows)
     cold = fitted.n_iter_

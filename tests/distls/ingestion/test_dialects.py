@@ -102,6 +102,13 @@ def test_a_model_without_names_never_looks_for_them(tmp_path):
     assert [label for label, _ in predicted(run, tmp_path, "a,b\n" + text)] == labels
 
 
+@pytest.mark.parametrize("named", ["tab", "space"])
+def test_a_separator_by_its_name_may_be_a_column_too(tmp_path, named):
+    mark = {"tab": "\t", "space": " "}[named]
+    text = table([[k, k // 20] for k in range(40)], [named, "y"], mark)
+    assert ingested(tmp_path, text, separator=named, label_column="y")[1].shape == (40, 1)
+
+
 @pytest.mark.parametrize("header", [["x"], []])
 def test_a_table_of_one_column_needs_no_separator(tmp_path, header):
     run = trained(tmp_path, table([[f"{k}.5", k // 20] for k in range(40)], header and ["x", "y"], ";"))

@@ -5,7 +5,13 @@ import pytest
 
 from distls.storage.errors import StateLostError
 from distls.storage.rows import DenseRows
-from distls.workers.coordinate_descent.active_columns import Active, KnownProducts, read_active, store_active
+from distls.workers.coordinate_descent.active_columns import (
+    Active,
+    KnownProducts,
+    SlopeProducts,
+    read_active,
+    store_active,
+)
 from distls.workers.runtime.buffers import job_memory, release_buffers
 
 
@@ -68,17 +74,21 @@ def test_products_are_within_what_earlier_ones_tell():
     values = rng.standard_normal((20, 50)).astype(np.float32)
     turns = rng.standard_normal((3, 50, 1))
     turns = [*turns[:2], 0.7 * turns[0] - 0.2 * turns[1] + 1e-3 * turns[2], 2.0 * turns[2]]
-    known = KnownProducts(None, [np.zeros((50, 1))] * 4)
+    known = KnownProducts(None, SlopeProducts(np.zeros((50, 1))))
     for number, slopes in enumerate(turns):
-        known.add(slopes)
-        own, wanted = known.of(3, 20), values.astype(float) @ slopes
+        before, known = known, known.after(slopes, 3)
+        kept = [each.copy() for each in before.newest.of(3, 20)]
+        own, wanted = known.newest.of(3, 20), values.astype(float) @ slopes
         bounds = known.bounds(3, values)
         some = np.arange(20) % 4 != 2 * (number == 1)  # of each slopes every fourth is not computed
         assert (np.abs(wanted[:, 0]) <= bounds).all()
         if number == 2:
             np.testing.assert_array_less(bounds[1::2] - np.abs(wanted[1::2, 0]), 0.1)
-        own.found[known.newest, some], own.unknown[known.newest, some] = wanted[some], 0.0
+        own.found[some], own.unknown[some] = wanted[some], 0.0
+        # a task of another fit goes on with what it has
+        assert all(np.array_equal(*pair) for pair in zip(kept, before.newest.of(3, 20), strict=True))
     # the oldest have made way, so that nothing of them counts
-    known.add(turns[0])
+    known = known.after(turns[0], 3)
+    assert len(known.earlier) == 3
+    assert known.newest.of(3, 20).unknown.all()
     assert known.bounds(3, values).min() > 0.0
-    assert KnownProducts(None, [turns[0]]).of(0, 20).unknown.all()

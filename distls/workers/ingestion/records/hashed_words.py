@@ -1,6 +1,6 @@
 """The hashes of words and their columns (Weinberger et al. 2009), as scikit-learn has them, but without its import.
 
-It takes a second, which is longer than few documents.
+It takes a second, which is longer than few documents. A kernel is compiled for words that few documents have.
 """
 
 from collections.abc import Sequence

@@ -171,6 +171,6 @@ def test_a_path_begins_at_its_own_alpha(small, tmp_path):
 @pytest.mark.slow
 def test_lanes_of_a_process_share_the_slopes(small):
     ref, slopes = DatasetRef.of(small), np.ones((300, 3))
-    first = known_products(ref, slopes.copy()).slopes[0]
-    assert known_products(ref, slopes.copy()).slopes[0] is first
-    assert known_products(ref, 2.0 * slopes).slopes[0] is not first
+    first = known_products(ref, slopes.copy()).newest
+    assert known_products(ref, slopes.copy()).newest is first
+    assert known_products(ref, 2.0 * slopes).newest is not first

@@ -87,6 +87,15 @@ def test_fobos_with_a_tolerance_ends_as_soon_as_its_weights_are_good(rows, tmp_p
     assert not (tmp_path / "run" / "state").exists()
 
 
+@pytest.mark.slow
+def test_fobos_with_an_intercept_searches_too(rows):
+    """Balanced gradients of earlier evaluations are no search, and leave it its share."""
+    params = {"penalty": "l1", "loss": "softmax", "alpha": 1e-2, "fit_intercept": True, "dtype": "float64"}
+    best = lowest(rows, **params)
+    found = fit("fobos", rows, params=params, passes=400, rtol=1e-5).record
+    assert found["objective"] - best <= found["certificate"]["value"] <= 3.0 * (found["objective"] - best)
+
+
 @pytest.mark.fast_cases("csr")
 @pytest.mark.parametrize("cluster", ["two processes of two threads"])
 def test_the_bits_are_the_same_on_every_cluster(rows, cluster):

@@ -26,7 +26,7 @@ from distls.workers.coordinate_descent import (
     violation_task,
     working_columns,
 )
-from distls.workers.coordinate_descent.active_columns import KnownProducts
+from distls.workers.coordinate_descent.active_columns import KnownProducts, SlopeProducts
 from distls.workers.coordinate_descent.prox_newton import ProxNewton
 from distls.workers.coordinate_descent.violation_task import ViolationTask
 from distls.workers.coordinate_descent.working_set_task import WorkingSetTask
@@ -325,9 +325,30 @@ def test_a_path_multiplies_once_at_the_weights_of_two_strengths(small, tmp_path,
         return [load_model(child / "model").sha256 for child in children], sum(products)
 
     models, columns = path("once")
-    monkeypatch.setattr(violation_task, "known_products", lambda data, slopes: KnownProducts(data, [slopes]))
+    monkeypatch.setattr(
+        violation_task, "known_products", lambda data, slopes: KnownProducts(data, SlopeProducts(slopes))
+    )
     # Each strength but the first begins where the one before it has ended.
     assert path("anew") == (models, columns + 2 * small.meta.n_features)
+
+
+def test_paths_of_several_penalties_have_the_bits_of_each_alone(tmp_path):
+    """What is held of one is not what matters to another, though both begin at the slopes of zero weights."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 300)).astype(np.float32)
+    y = (x[:, :3].sum(axis=1) + 0.5 * rng.standard_normal(60) > 0).astype(int)
+    data = write_dataset(tmp_path / "train", x, y, shard_size=8000)
+    most = np.abs(x.T @ (y - 0.5)).max() / 60
+    given = {"loss": "log", "penalty": "elasticnet", "alpha": "path", "fit_intercept": False, "dtype": "float64"}
+    given["alphas"] = ":".join(str(share * most) for share in (1.30, 1.28, 1.26))
+
+    def models(name, **own):
+        fit("bcd", data, tmp_path / name, params={**given, **own}, select=data)
+        children = sorted((tmp_path / name / "children").iterdir())
+        return [load_model(child / "model").sha256 for child in children]
+
+    alone = [digest for ratio in (1.0, 0.5) for digest in models(f"alone-{ratio}", l1_ratio=ratio)]
+    assert models("both", l1_ratio=[1.0, 0.5]) == alone
 
 
 def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
@@ -360,7 +381,9 @@ def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
         return [load_model(child / "model").sha256 for child in children], ends, *counts
 
     *models, products, read = path("known")
-    monkeypatch.setattr(violation_task, "known_products", lambda data, slopes: KnownProducts(data, [slopes]))
+    monkeypatch.setattr(
+        violation_task, "known_products", lambda data, slopes: KnownProducts(data, SlopeProducts(slopes))
+    )
     assert list(path("anew")[:2]) == models
     assert products < 0.7 * counts[0]
     assert read < 0.7 * counts[1]
