@@ -65,7 +65,7 @@ _RISE = 8.0 * float(np.finfo(np.float64).eps)
 
 
 class ProxNewton:
-    """Newton steps on columns; `near` where these are few."""
+    """Newton steps on columns; `near` if the fit has begun at the weights of another model."""
 
     def __init__(self, columns: WorkingColumns, parts: int, most_bytes: int, near: bool) -> None:
         self._columns, self._most_bytes = columns, most_bytes
