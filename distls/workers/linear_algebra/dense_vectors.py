@@ -21,9 +21,7 @@ def dot(a, b):
         s1 = _add_products(a, b, j + F64_PER_VECTOR, s1)
         s2 = _add_products(a, b, j + 2 * F64_PER_VECTOR, s2)
         s3 = _add_products(a, b, j + 3 * F64_PER_VECTOR, s3)
-    for j in range(whole, len(a), F64_PER_VECTOR):
-        s0 = fused(load(a, j, 0.0), load(b, j, 0.0), s0)
-    return sum_of_lanes((s0 + s1) + (s2 + s3))
+    return _summed(a, b, whole, s0, s1, s2, s3)
 
 
 @helper
@@ -38,14 +36,19 @@ def dot_ahead(a, b, following):
         s1 = _add_products(a, b, j + F64_PER_VECTOR, s1)
         s2 = _add_products(a, b, j + 2 * F64_PER_VECTOR, s2)
         s3 = _add_products(a, b, j + 3 * F64_PER_VECTOR, s3)
-    for j in range(whole, len(a), F64_PER_VECTOR):
-        s0 = fused(load(a, j, 0.0), load(b, j, 0.0), s0)
-    return sum_of_lanes((s0 + s1) + (s2 + s3))
+    return _summed(a, b, whole, s0, s1, s2, s3)
 
 
 @helper
 def _add_products(a, b, j, total):
     return fused(load_as(a, j, 0, total), load_as(b, j, 0, total), total)
+
+
+@helper
+def _summed(a, b, whole, s0, s1, s2, s3):
+    for j in range(whole, len(a), F64_PER_VECTOR):
+        s0 = fused(load(a, j, 0.0), load(b, j, 0.0), s0)
+    return sum_of_lanes((s0 + s1) + (s2 + s3))
 
 
 @kernel
