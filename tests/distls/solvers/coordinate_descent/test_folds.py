@@ -75,14 +75,8 @@ def test_errors_and_choice_are_those_of_scikit_learn(numbers, method, own):
     np.testing.assert_allclose(result.model.coef_.reshape(-1), alone.coef_, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("method", "own"),
-    [
-        ("bcd", {}),
-        pytest.param("bcd", {"algorithm": "row-blocks"}, marks=pytest.mark.slow),
-        pytest.param("fista", {}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "own"), [("bcd", {}), ("bcd", {"algorithm": "row-blocks"}), ("fista", {})])
 def test_the_bits_are_those_of_any_cluster_and_of_a_resumed_fit(classes, tmp_path, method, own):
     asked = {"params": {**PATH, "alphas": 3, "folds": 2, **own}, "passes": 20}
     whole = fit(method, classes, tmp_path / "whole", **asked)

@@ -274,7 +274,8 @@ def test_refusals(small, tmp_path):
             fit(method, dataset, params={"l1_ratio": 0.5}, passes=1)
         with pytest.raises(ParameterError, match="loss=hinge: expected one of multiclass_squared_hinge"):
             fit(method, dataset, params={"loss": "hinge"}, passes=1)
-    fit("fista", write_dataset(tmp_path / "other", *labelled_rows(300, 30, 4)), tmp_path / "run", passes=2)
+    other = write_dataset(tmp_path / "other", *labelled_rows(300, 30, 4))
+    fit("fista", other, tmp_path / "run", params={"active_mib": 0}, passes=2)
     with pytest.raises(MismatchError, match="a model of 30 features and 4 outputs"):
         fit("sparsa", dataset, params={"init": str(tmp_path / "run")}, passes=1)
 

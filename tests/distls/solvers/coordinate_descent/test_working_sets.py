@@ -156,6 +156,7 @@ def test_columns_that_do_not_fit_are_left_to_sweeps(small, monkeypatch):
     assert [note for note in left.record["notes"] if "active_mib=512" in note]
 
 
+@pytest.mark.slow
 def test_columns_that_find_no_room_are_reached_by_sweeps(tmp_path):
     """The columns with weights fill the memory, and others matter: rounds that change nothing would never end."""
     rng = np.random.default_rng(0)
