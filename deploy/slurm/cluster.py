@@ -8,7 +8,6 @@ from dask_jobqueue import SLURMCluster
 from distributed import Client
 
 import distls
-from distls.execution import current_dask_executor
 from distls.training.fitting import FitResult
 
 OPTIONS = {
@@ -33,12 +32,11 @@ def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
         cluster.scale(jobs=jobs)
         with Client(cluster) as client:
             client.wait_for_workers(1)
-            executor = current_dask_executor()
-            where = {"executor": executor, "memory": executor.budget()}
+            # both run on the client that is open
             if (Path(run) / "config.json").exists():
-                return distls.resume(run, **where)
+                return distls.resume(run)
             # the method is chosen for the threads of all jobs, whichever have started
-            return distls.fit(dataset, run, parallelism=jobs * int(str(options["cores"])), **where)
+            return distls.fit(dataset, run, parallelism=jobs * int(str(options["cores"])))
 
 
 if __name__ == "__main__":
