@@ -343,9 +343,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self.certifies(state):
             return Fitted(predictor, known=known_gap(self.problem, state.objective, state.gap))
         # with the paper's algorithm no columns are held in memory
-        searches = self.params["active_sweeps"] > 0 and self._blocks is None
+        if self._blocks is not None or self.params["active_sweeps"] == 0:
+            return Fitted(predictor, first_search=SWEEP_PASSES)
         nearer = partial(near_optimum_of, partial(WorkingSetRound, self._setting), state)
-        return Fitted(predictor, improved_weights=nearer if searches else None, first_search=SWEEP_PASSES)
+        return Fitted(predictor, improved_weights=nearer, first_search=SWEEP_PASSES)
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
