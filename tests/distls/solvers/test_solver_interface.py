@@ -203,19 +203,26 @@ def test_the_weight_of_a_class_has_the_bits_of_that_of_its_rows(rows, tmp_path):
 # -- the kernels of a fit are compiled by the driver -----------------------------------------------------
 
 
-# Prints the variants of kernels that a fit adds to those of its warm-up.
+# Prints the variants of kernels that a fit adds to those of its warm-up, and of the one of its search.
 PROGRAM = """
 import json, sys
 from distls import fit
+from distls.solvers import solver
 from distls.training import setting_fit
 from distls.workers.compilation.kernel_cache import KernelCache
 
-found, solve, load = [], setting_fit.solve, KernelCache.load_overload
+found, solve, load, rehearse = [], setting_fit.solve, KernelCache.load_overload, solver.rehearse
 
 def warm(*args, **options):
     print([name for name in found if "merge_mean" in name or "add_scaled" in name])
     found.clear()
+    solver.rehearse = rehearsed
     return solve(*args, **options)
+
+def rehearsed(given):
+    before = list(found)
+    rehearse(given)
+    found[:] = before
 
 def seen(self, signature, context):
     found.append(f"{self._name} {signature}")
