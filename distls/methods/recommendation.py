@@ -28,7 +28,8 @@ _ALPHAS = 6
 _PASSES, _GAP = 20.0, 1e-2
 # What is compared in memory, by `distls.training.memory_search`: stored values, outputs, and values times outputs
 _FEW_VALUES, _FEW_OUTPUTS, _LITTLE_WORK = 2_000_000, 64, 100_000_000
-_FEW_SPARSE_WEIGHTS = 4_000_000  # of features times outputs
+_FEW_SPARSE_WEIGHTS = 4_000_000  # of features times outputs, of the one fit that is left
+SPARSE_WEIGHTS = 1_000_000  # of columns with a value times outputs: some tens of such vectors are remembered there
 _NEWTON_PASSES, _NEWTON_GAP = 1000.0, 1e-6
 _TABLE_PASSES = 300.0  # of `gls`, which ends sooner where it has converged
 _TABLE_ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # in mean squares of a feature
@@ -93,7 +94,10 @@ def _is_small(data: Dataset, outputs: int) -> bool:
     """Return whether classes are compared in memory, within seconds."""
     meta, sparse = data.meta, data.meta.layout == "csr"
     stored = meta.nnz if sparse else meta.n_rows * meta.n_features
-    narrow = meta.n_features * outputs <= _FEW_SPARSE_WEIGHTS if sparse else meta.n_features <= _FEW_FEATURES
+    narrow = meta.n_features <= _FEW_FEATURES
+    if sparse:
+        used = min(meta.n_features, stored) * outputs
+        narrow = used <= SPARSE_WEIGHTS and meta.n_features * outputs <= _FEW_SPARSE_WEIGHTS
     return narrow and stored <= _FEW_VALUES and outputs <= _FEW_OUTPUTS and stored * outputs <= _LITTLE_WORK
 
 

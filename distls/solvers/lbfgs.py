@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
+from distls.methods.recommendation import SPARSE_WEIGHTS
 from distls.workers.duals.dual_domains import Balance, feasible
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.targets import is_codes
@@ -30,7 +31,6 @@ MOST_READS = 200  # of the rows; a problem that takes more is left to dual ascen
 _MOST_BYTES, _MOST_COLUMNS, _MOST_OUTPUTS = 32 * 2**20, 1024, 64
 _MEMORY = 20  # steps that L-BFGS remembers
 _MOST_STEPS = 20  # of Newton's method, of which sparse rows rarely take ten
-_MOST_WEIGHTS = 1_000_000  # of sparse rows, some tens of which L-BFGS remembers
 # Where a fit of a path ends: strengths are told apart long before the optimum.
 # The decrease of a step, of L-BFGS as SciPy has it, of Newton's method as a part of all from zero weights on.
 _TRIAL_GAP, _TRIAL_STEP, _TRIAL_NEWTON_STEP = 1e-4, 1e-6, 3e-4
@@ -72,7 +72,7 @@ def are_few(n_rows: int, n_features: int, n_outputs: int, loss: Loss, nnz: int |
     """Return whether so many rows, of sparse ones so many values, are solved here."""
     n_values = n_rows * n_features if nnz is None else 2 * nnz  # with their columns
     # of sparse columns only those with a value count
-    few = n_features <= _MOST_COLUMNS if nnz is None else min(n_features, nnz) * n_outputs <= _MOST_WEIGHTS
+    few = n_features <= _MOST_COLUMNS if nnz is None else min(n_features, nnz) * n_outputs <= SPARSE_WEIGHTS
     small = few and n_values * 8 <= _MOST_BYTES and n_outputs <= _MOST_OUTPUTS
     return small and loss.smooth and loss.dual_domain != "none"
 
