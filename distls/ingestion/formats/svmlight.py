@@ -86,7 +86,9 @@ class SvmlightFormat(Format[SvmlightOptions]):
             return False
         # numbers without any pair are CSV as well, several of them or one like the column of a table
         table = start.name.endswith((".csv", ".tsv")) or "features" in description_of(start.like)
-        return b":" in line or (b"," not in line and not table) or start.options.multilabel
+        # and "0,13:28", with a time of day, is a label set with a weight as well
+        paired = b":" in b"".join(line.split(None, 1)[1:])
+        return paired or (b"," not in line and not table) or start.options.multilabel
 
     def plan(self, files: Files, read: SvmlightOptions, options: IngestOptions, like: Like | None) -> SourcePlan:
         """Cut files into ranges of lines."""

@@ -89,6 +89,13 @@ def test_separators_are_found_out(tmp_path, separator):
     assert np.array_equal(read_all(tmp_path / "d")[0], expected(rows))
 
 
+def test_a_time_of_day_is_no_weight_of_a_set_of_labels(tmp_path):
+    (tmp_path / "a.csv").write_text("0,13:28\n1,06:22\n0,00:32\n")
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column=0, shuffle=False)
+    meta = open_dataset(tmp_path / "d").meta
+    assert (meta.n_rows, meta.classes) == (3, [0, 1])
+
+
 @pytest.mark.parametrize(("separator", "given"), [("\t", "tab"), (" ", "space"), (":", ":")])
 def test_separators_that_are_given(tmp_path, separator, given):
     (tmp_path / "a").write_text(separator.join("12a") + "\n" + separator.join("34b") + "\n")
