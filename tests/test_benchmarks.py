@@ -58,7 +58,7 @@ SCRIPTS = {
     "recovery": "speed.recovery --methods mcid --seconds 2 --every 1 --out {tmp}/out.json",
     "lanes": "speed.lanes --directory {tmp} --rows 3000 --lanes 2,6 --methods mcid --rounds 2 --out {tmp}/out.json",
     "simulation": "speed.simulation --workers 3,6,12 --kinds dense --rounds 2 --out {tmp}/out.json",
-    "scheduling": "speed.scheduling --workers 6 --sizes huge --slices 3 --rounds 1 --megabytes 1 --out {tmp}/out.json",
+    "scheduling": "speed.scheduling --workers 6 --megabytes 5 --rounds 1 --out {tmp}/out.json",
     "endurance": "faults.endurance --methods mcid --clusters local --rounds 6 --out {tmp}/out.json",
     "defaults": "quality.defaults --data {tmp} --sets iris --out {tmp}/out.json",
     "regression": "quality.regression --sets scaled --methods newton --rows 200 --out {tmp}/out.json",

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 
 SECONDS = 60.0  # of a command of the system
 # Silence of so long means that a host is gone; Dask's default is 30 s, and less than 11 s is not possible.
@@ -24,9 +25,10 @@ def _ip(*arguments: str, check: bool = True) -> None:
 
 
 class Hosts:
-    """A bridge, and hosts on it, each a network namespace; what runs on them ends with them."""
+    """A bridge, and hosts on it, each a network namespace; what runs on them, with these settings, ends with them."""
 
-    def __init__(self, count: int, *, others: int = 0) -> None:
+    def __init__(self, count: int, *, others: int = 0, settings: Mapping[str, str] = GONE) -> None:
+        self._settings = settings
         self._prefix = f"distls{os.getpid()}"
         self.hub = f"{self._prefix}-hub"
         self._hosts = [f"{self._prefix}-{number}" for number in range(count + others)]
@@ -97,7 +99,7 @@ class Hosts:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, **GONE},
+            env={**os.environ, **self._settings},
         )
         self._processes.append(process)
         return process

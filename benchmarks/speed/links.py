@@ -59,6 +59,13 @@ from distls.workers.runtime.process import peak_rss
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 SECONDS = 120.0
+# As docs/cluster.md has it; and so many processes on a few cores are silent for longer than Dask allows hosts to be.
+SETTINGS = {
+    "DASK_CONFIG": str(Path(__file__).parents[2] / "deploy" / "distls.yaml"),
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "600s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300s",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "1h",
+}
 
 
 def result_of(shared: Array, item: int) -> Array:
@@ -369,7 +376,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
 
 
 def _rows(workers: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    hosts, rows = Hosts(workers, others=1), []
+    hosts, rows = Hosts(workers, others=1, settings=SETTINGS), []
     try:
         if found := hosts.build():
             raise SystemExit(found)
