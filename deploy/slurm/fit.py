@@ -9,7 +9,7 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-from distls.cli import main
+from distls.cli import cli
 
 DRIVER = "1"  # the task in which SLURMRunner lets the script go on
 
@@ -37,4 +37,5 @@ if __name__ == "__main__":
         with Client(runner) as client:
             client.wait_for_workers(runner.n_workers, timeout=600)
         sys.argv += ["--scheduler", runner.scheduler_address]
-        main()
+        # as `distls` does, but for one thing: that leaves an interrupted process at once, and the others would run on
+        cli(prog_name="distls")

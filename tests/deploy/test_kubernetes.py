@@ -1,8 +1,12 @@
 """deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
 
+import copy
+import importlib.util
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from dask.utils import parse_bytes
 from deploy_helpers import DEPLOY, example, manifests, misfits, sha256_of, write_secret
 from distributed.security import Security
@@ -99,6 +103,36 @@ def test_documents_are_as_specified(name):
     spec = SPECS[document["apiVersion"], document["kind"]]
     shape = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}, "spec!": spec}
     assert misfits(document, shape) == []
+
+
+def _closed(schema):
+    """Return a schema that refuses keys without a name in it, which Kubernetes would drop."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _closed(item) for key, item in schema.items()}
+    named = isinstance(schema.get("properties"), dict) and schema.get("type") == "object"
+    return {"additionalProperties": False, **made} if named else made
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_operators_own_schema_admits_them(name):
+    validator = pytest.importorskip("jsonschema", reason="needs jsonschema").Draft4Validator
+    # found and not imported: its resources are read, and what it needs is much
+    operator = importlib.util.find_spec("dask_kubernetes")
+    if operator is None:
+        pytest.skip("needs the resources of the operator: pip install --no-deps dask-kubernetes")
+    (document,) = (each for key, each in DOCUMENTS.items() if key.startswith(f"{name}:Dask"))
+    (file,) = Path(operator.submodule_search_locations[0]).rglob(f"crds/{document['kind'].lower()}.yaml")
+    definition = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]
+    (version,) = definition["versions"]
+    assert document["apiVersion"] == f"{definition['group']}/{version['name']}"
+    schema = _closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    assert [error.message for error in validator(schema).iter_errors(document["spec"])] == []
+    wrong = copy.deepcopy(document["spec"])
+    wrong.get("cluster", {"spec": wrong})["spec"]["worker"]["spec"]["containers"][0]["arg"] = []
+    assert not validator(schema).is_valid(wrong)
 
 
 @pytest.mark.parametrize("name", CLUSTERS)

@@ -164,14 +164,16 @@ def _submit(slurm, place):
 
 
 def _state(slurm, job):
+    """Return what SLURM says of a job, nothing while its controller is too busy to answer."""
     words = slurm.command("scontrol", "show", "job", str(job), "--oneliner").stdout.split()
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def _end(slurm, place, job):
     """Wait for the end of a job; return its exit code and what it printed."""
-    wait_until(lambda: _state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"))
-    return _state(slurm, job)["ExitCode"].partition(":")[0], (place / f"{job}.log").read_text()
+    states = []
+    wait_until(lambda: states.append(_state(slurm, job)) or states[-1].get("JobState") in ("COMPLETED", "FAILED"))
+    return states[-1]["ExitCode"].partition(":")[0], (place / f"{job}.log").read_text()
 
 
 def _tell_to_end(slurm, place, job):
@@ -185,7 +187,7 @@ def _tell_to_end(slurm, place, job):
 def _requeue(slurm, _place, job):
     """Do as SLURM does when a node is lost: kill the job and start it anew, but without waiting two minutes."""
     assert slurm.command("scontrol", "requeue", str(job)).returncode == 0
-    wait_until(lambda: _state(slurm, job)["JobState"] == "PENDING")
+    wait_until(lambda: _state(slurm, job).get("JobState") == "PENDING")
     slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     return job
 

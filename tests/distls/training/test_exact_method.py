@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
 from distls import fit, open_dataset, plan, resume
@@ -96,6 +97,22 @@ def test_a_start_by_sgd_is_predicted_where_lanes_are_many(numbers):
         return fit_seconds("sdca", given, data, cluster, 3.0, None)
 
     assert seconds() < 0.7 * seconds(start="zero")
+
+
+def test_lanes_of_squared_hinges_are_predicted_to_overshoot(tmp_path):
+    write_dataset(tmp_path / "classes", *labelled_rows(1_200, 300, 2))
+    data = open_dataset(tmp_path / "classes")
+
+    def seconds(method, loss, lanes):
+        asked = {"alpha": 0.01, "loss": loss, "lanes": lanes}
+        return fit_seconds(method, method_named(method).resolve(asked), data, Cluster.of((1, 8)), 3.0, None)
+
+    assert seconds("sdca", "squared_hinge", 8) > 3.0 * seconds("sdca", "log", 8)
+    # the other takes over from fewer lanes on
+    few, newton, many = (
+        passes_to(method, lanes, 3.0, False, True) for method, lanes in (("sdca", 2), ("newton", 8), ("sdca", 8))
+    )
+    assert few < newton < many
 
 
 def test_a_plan_says_so(numbers):
