@@ -340,7 +340,7 @@ def test_the_command_line_loads_its_machinery_late():
 
 
 def test_a_prediction_loads_no_solver():
-    heavy = ("zarr", "sklearn", "distls.solvers.solver", "distls.columns.sharding")
+    heavy = ("zarr", "numcodecs", "sklearn", "distls.solvers.solver", "distls.columns.sharding")
     modules = "distls.prediction.predict, distls.ingestion.ingest, distls.cli.progress"
     assert _loaded_after(f"import {modules}", *heavy) == []
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distls.execution.serial import SerialExecutor
 from distls.facts import said, warn_caller
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
+from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
@@ -18,6 +20,7 @@ Notify = Callable[[str], None]
 
 # Of options that are not those of a format, which have none.
 _DEFAULTS = {"format": "auto", "unknown_features": "error", "on_error": "stop", "labelled": False}
+_FEW_BYTES = 2**18
 
 
 def are_sources(data: Scorable) -> bool:
@@ -74,7 +77,7 @@ def opened_like(
     """Open a dataset, or ingest source files in their order into a temporary one; yield it, and notices for `pass_on`.
 
     The model determines how sources are read, classes, width and fitted transforms; messages call it `name`. The
-    temporary dataset is named after `beside`, which workers must reach. Options and errors are those of
+    temporary dataset is named after `beside`, which workers must reach, or in memory. Options and errors are those of
     `distls.ingest`.
     """
     if isinstance(data, Dataset):
@@ -84,14 +87,36 @@ def opened_like(
         check_there(path)
         yield open_dataset(path), ()
     else:
-        beside = beside.absolute()
-        temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
-        try:
+        with _temporary_place(data, beside, options.get("executor")) as temporary:
             notices = _ingest(data, temporary, model, name, options)
             with _named_as_given(temporary, data):
                 yield open_dataset(temporary), notices
-        finally:
-            remove_tree(temporary)
+
+
+@contextlib.contextmanager
+def _temporary_place(data: Scorable, beside: Place, executor: Any) -> Iterator[Place]:
+    """Yield a name for a dataset, which is removed: of few bytes that this process alone reads in memory."""
+    n_bytes = bytes_of_few(data)
+    if n_bytes is not None and isinstance(executor, SerialExecutor):
+        # a busy disk takes longer to sync its small files than this process to score them
+        with temporary_folder("distls-rows-", n_bytes) as folder:
+            yield folder / "rows.partial"
+        return
+    beside = beside.absolute()
+    temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        yield temporary
+    finally:
+        remove_tree(temporary)
+
+
+def bytes_of_few(data: Scorable) -> int | None:
+    """Return the bytes of source files of this machine; None if they are not few, or some are elsewhere."""
+    places = sources_of(data) if are_sources(data) else []
+    if not places or not all(isinstance(place, Path) and place.is_file() for place in places):
+        return None
+    n_bytes = sum(place.stat().st_size for place in places)
+    return n_bytes if n_bytes <= _FEW_BYTES else None
 
 
 @contextlib.contextmanager
@@ -131,7 +156,9 @@ def _ingest(
     if model.target == "multilabel" and not options.get("unlabelled"):
         options = {**options, "multilabel": True}
     # nobody asks where the rows of most temporary data sets came from
-    options = {"row_numbers": False, "dtype": row_type(model), **options}
+    # they are read once: trying a codec for few rows takes longer than all else
+    compress = "auto" if bytes_of_few(data) is None else "none"
+    options = {"row_numbers": False, "dtype": row_type(model), "compress": compress, **options}
     try:
         return ingest(data, temporary, like=like_model(model, name), shuffle=False, **options).notices
     except StorageError as error:

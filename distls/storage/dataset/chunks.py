@@ -8,12 +8,10 @@ import json
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
-from numcodecs.blosc import Blosc
-from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
 from distls.storage.errors import CorruptDataError, StorageError
@@ -28,14 +26,19 @@ _CHECKSUM_BYTES = 4
 _AT_ONCE = 8
 # members of an array's metadata that determine how its chunk is read
 _READ = ("zarr_format", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
-_CODECS: dict[str, Any] = {
-    "none": None,
-    "zstd": Zstd(level=1),
-    # Of either shuffle: a buffer says which it has.
-    "lz4": Blosc(cname="lz4", clevel=5, shuffle=Blosc.SHUFFLE),
-}
-# Of values in one dimension, those of sparse rows, equal ones are found sooner as they are (docs/decisions/0046).
-_UNSHUFFLED = Blosc(cname="lz4", clevel=5, shuffle=Blosc.NOSHUFFLE)
+
+
+@cache
+def encoder_of(codec: str, *, shuffles: bool = True) -> Any:
+    """Return what encodes and decodes a codec, None for "none"; of either shuffle: a buffer says which it has."""
+    if codec == "none":
+        return None
+    # where something is compressed: it looks through all installed packages for codecs of theirs
+    from numcodecs.blosc import Blosc
+    from numcodecs.zstd import Zstd
+
+    shuffle = Blosc.SHUFFLE if shuffles else Blosc.NOSHUFFLE
+    return {"zstd": Zstd(level=1), "lz4": Blosc(cname="lz4", clevel=5, shuffle=shuffle)}[codec]
 
 
 def _codec_metadata(codec: str, itemsize: int, *, shuffles: bool) -> list[dict[str, Any]]:
@@ -90,7 +93,8 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
     (folder / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
     if not array.size:
         return 0, 0
-    encoder = _UNSHUFFLED if codec == "lz4" and array.ndim == 1 else _CODECS[codec]
+    # Of values in one dimension, those of sparse rows, equal ones are found sooner as they are (docs/decisions/0046).
+    encoder = encoder_of(codec, shuffles=array.ndim > 1)
     flat = array.reshape(-1)
     payload = flat.view(np.uint8) if encoder is None else np.frombuffer(encoder.encode(flat), np.uint8)
     # Of the encoded bytes: damage is found before anything is decoded.
@@ -117,7 +121,7 @@ def decoded_by(codec: str, array: NDArray[Any]) -> float:
     """Return the ratio by which `codec` shrinks `array` (1.0 for an empty one)."""
     if not array.size:
         return 1.0
-    return array.nbytes / max(len(_CODECS[codec].encode(np.ascontiguousarray(array))), 1)
+    return array.nbytes / max(len(encoder_of(codec).encode(np.ascontiguousarray(array))), 1)
 
 
 class BufferPool:
@@ -175,7 +179,7 @@ def read_array(
     size, _ = expected
     corrupt = partial(_corrupt, f"{where}, array {name}", remedy)
     n_bytes = math.prod(shape) * dtype.itemsize
-    encoder = _CODECS[codec]
+    encoder = encoder_of(codec)
     raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
     # encoded data have any size, except those of an empty array
     if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):

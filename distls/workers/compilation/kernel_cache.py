@@ -306,28 +306,30 @@ def source_digest(path: str) -> str:
     """Return a digest of a Python file and of all files of this package that it imports, directly or not."""
     digest = hashlib.sha256()
     # Sorted by name, so that the digest does not depend on the order of imports.
-    for name, text in sorted(_closure(path).items()):
-        digest.update(name.encode() + b"\0" + hashlib.sha256(text).digest())
+    for name, own in sorted(_closure(path).items()):
+        digest.update(name.encode() + b"\0" + own)
     return digest.hexdigest()[:16]
 
 
 def _closure(path: str) -> dict[str, bytes]:
-    """Return module name -> source of a file's import closure; its own source has an empty name."""
-    found = {"": Path(path).read_bytes()}
-    waiting = list(_imported(path))
+    """Return module name -> digest of its source, of a file's import closure; its own has an empty name."""
+    own, imported = _source(path)
+    found, waiting = {"": own}, [*imported]
     while waiting:
         name, file = waiting.pop()
         if name not in found and name != _STORE:
-            found[name] = Path(file).read_bytes()
-            waiting += _imported(file)
+            found[name], imported = _source(file)
+            waiting += imported
     return found
 
 
 @functools.cache
-def _imported(path: str) -> tuple[tuple[str, str], ...]:
-    """Return the (module, file) pairs that a file imports from this package."""
+def _source(path: str) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+    """Return the digest of a file, and the (module, file) pairs that it imports from this package."""
+    # many kernels import the same files
     text = Path(path).read_bytes()
-    return tuple(pair for name, what in _IMPORT.findall(text) for pair in _files(name.decode(), what))
+    pairs = (pair for name, what in _IMPORT.findall(text) for pair in _files(name.decode(), what))
+    return hashlib.sha256(text).digest(), tuple(pairs)
 
 
 def _files(name: str, what: bytes) -> Iterator[tuple[str, str]]:

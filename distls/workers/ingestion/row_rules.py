@@ -207,7 +207,7 @@ class RowStep:
                 remedy = "; --drop unknown leaves such rows out"
                 refused |= {row: faults.get(row, rule) + remedy for row in places}
             elif kind == "several":
-                remedy = "; --drop several leaves such rows out, ingest --multilabel keeps the labels"
+                remedy = "; --drop several leaves such rows out, --multilabel of ingest and train keeps the labels"
                 rule = "several labels in a row"
                 refused |= {row: f"{_shown(labels, row)}: {rule}{remedy}" for row in places}
         for row in sorted(refused):

@@ -181,7 +181,7 @@ def test_sets_of_labels_of_fasttext(tmp_path):
     path.write_text("__label__a __label__b x y\nz __label__b\nno label\n")
     ingest(path, tmp_path / "d", multilabel=True, n_features=16, shuffle=False)
     assert open_dataset(tmp_path / "d").read(0).y.indptr.tolist() == [0, 2, 3, 3]
-    with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with ingest --multilabel"):
+    with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with --multilabel"):
         ingest(path, tmp_path / "e")
     path.write_text("__label__a x\ny\n")
     with pytest.raises(BadInputError, match=r'a.txt:2: "y": expected __label__NAME'):

@@ -250,7 +250,7 @@ def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[s
         raise Refused(f'field "{name}" is NaN; documents {UNLABELLED}')
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
-        several = "is a list; several labels in a row are read with ingest --multilabel only"
+        several = "is a list; several labels in a row are read with --multilabel of ingest and train only"
         raise Refused(f'field "{name}" {"must be a list of labels" if options.multilabel else several}')
     return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
 

@@ -304,7 +304,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
         return Document(document, [], 1.0)
     labels = _PREFIXED_LABEL.findall(text)
     if len(labels) != 1 and not options.multilabel:
-        several = "several labels in a row are read with ingest --multilabel only"
+        several = "several labels in a row are read with --multilabel of ingest and train only"
         raise Refused(several if labels else f"expected __label__NAME; documents {UNLABELLED}")
     return Document(document, document_records.checked_labels(labels), 1.0)
 

@@ -149,7 +149,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `last` is the index before it."""
     largest = "float64" if options.float64 else "float32"
     rules = {
-        Code.SEVERAL_LABELS: "several labels in a row are read with ingest --multilabel only",
+        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel of ingest and train only",
         Code.NO_LABEL: "--weight-column label reads LABEL:WEIGHT; if it is a feature, the row has no label; files "
         + UNLABELLED,
         Code.WEIGHT: "a sample weight must be a number that is finite and not negative",

@@ -167,7 +167,7 @@ OBJECTS = [
     (b'{"text": "x", "label": 1e999}', {}, 'field "label" must hold a word or a number'),
     (b'{"text": "x", "label": "\\udc00"}', {}, "the label has a lone surrogate, which is no character"),
     (b'{"text": "x", "label": [1]}', {},
-     'field "label" is a list; several labels in a row are read with ingest --multilabel only'),
+     'field "label" is a list; several labels in a row are read with --multilabel of ingest and train only'),
     (b'{"text": "x", "label": 1}', {"multilabel": True}, 'field "label" must be a list of labels'),
     (b'{"text": "x", "label": [1, "1"]}', {"multilabel": True}, "a label is given twice"),
     (b'{"text": "x", "label": 1}', {"weight_column": "w"}, 'field "w" is missing'),

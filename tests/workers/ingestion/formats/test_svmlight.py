@@ -271,7 +271,7 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
             "ingest --unlabelled, "
             "and predict",
         ),
-        ("1,2 1:1", '"1,2": several labels in a row are read with ingest --multilabel only'),
+        ("1,2 1:1", '"1,2": several labels in a row are read with --multilabel of ingest and train only'),
         ("1 qid:x 1:1", '"qid:x": expected qid:NUMBER'),
         ("1 \x07:1", '"\\x07:1": an index must be a whole number from 0 to 2147483647'),
         ("1 " + "9" * 90, '"' + "9" * 60 + '...": expected index:value'),

@@ -345,7 +345,7 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
         ("1 2 3 4 |f 3", '"4": only label, importance, base and tag may stand before the first |'),
         ("x |f 3", '"x": a label must be a decimal number'),
         ("inf |f 3", '"inf": a label must be finite'),
-        ("1,2 |f 3", '"1,2": several labels in a row are read with ingest --multilabel only'),
+        ("1,2 |f 3", '"1,2": several labels in a row are read with --multilabel of ingest and train only'),
         (
             "1|f 3",
             '"1": the row has no label (what touches the | is a tag); files without labels are for '
