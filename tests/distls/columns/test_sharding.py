@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import examples, raised
+from helpers import examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from ingest_helpers import file_bytes, make_text
@@ -408,8 +408,7 @@ def test_every_worker_must_see_the_shards(many, tmp_path):
 def test_a_worker_that_cannot_write_is_named(many, tmp_path, monkeypatch):
     path = copy(many, "sparse", tmp_path)
     monkeypatch.setattr(SerialExecutor, "each_worker", lambda self, function, item: {"w1": "no such place"})
-    with pytest.raises(WorkerError, match="worker w1: no such place"):
-        add_columns(path)
+    refuses(WorkerError, "worker w1: no such place", add_columns, path)
 
 
 # -- memory and refusals ---------------------------------------------------------------------------------
@@ -469,14 +468,12 @@ def test_a_column_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monke
 
 
 def test_refusals(many, small_csr, monkeypatch):
-    with pytest.raises(ParameterError, match="shard_size must be at least 1 byte, not 0"):
-        add_columns(many / "sparse", shard_size=0)
+    refuses(ParameterError, "shard_size must be at least 1 byte, not 0", add_columns, many / "sparse", shard_size=0)
     written = small_csr()
     data = open_dataset(written.path)
     object.__setattr__(data, "meta", msgspec.structs.replace(data.meta, n_rows=2**32 + 1))
     monkeypatch.setattr(distls.columns.sharding, "open_dataset", lambda path: data)
-    with pytest.raises(ParameterError, match="4294967297 rows; column shards number at most 2\\^32"):
-        add_columns(written.path)
+    refuses(ParameterError, "4294967297 rows; column shards number at most 2\\^32", add_columns, written.path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(many, tmp_path, monkeypatch):
@@ -495,8 +492,7 @@ def test_a_folder_that_cannot_be_written_is_named(many, tmp_path, monkeypatch):
 def test_a_damaged_partition_is_named(many, tmp_path):
     path = copy(many, "sparse", tmp_path)
     (path / "rows" / "00000004" / "data" / "c" / "0").unlink()
-    with pytest.raises(CorruptDataError, match="partition 4, array data: its chunk is missing"):
-        add_columns(path)
+    refuses(CorruptDataError, "partition 4, array data: its chunk is missing", add_columns, path)
     assert open_dataset(path).columns is None
 
 

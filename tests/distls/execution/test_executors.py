@@ -17,7 +17,7 @@ import pytest
 from distributed import LocalCluster, Nanny, Status
 from distributed.client import AllExit, FutureCancelledError
 from distributed.comm import CommClosedError
-from helpers import wait_until
+from helpers import refuses, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask import forkserver as forking
@@ -307,5 +307,4 @@ def test_workers_that_would_start_in_a_removed_folder(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr("os.getcwd", gone)
-    with pytest.raises(WorkerError, match="the current folder was removed"):
-        forking.start_fork_server()
+    refuses(WorkerError, "the current folder was removed", forking.start_fork_server)

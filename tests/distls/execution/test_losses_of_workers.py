@@ -15,7 +15,7 @@ import pytest
 from cluster_helpers import cluster
 from distributed import Client, Future, LocalCluster
 from distributed.comm import CommClosedError
-from helpers import SECONDS, wait_until
+from helpers import SECONDS, refuses, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask import worker_watch
@@ -242,11 +242,9 @@ def test_a_worker_whose_death_is_not_noticed_yet_is_lost(monkeypatch, client):
     (worker,) = there.threads()
     for error in (CommClosedError("ConnectionResetError: Connection reset by peer"), OSError("Timed out")):
         monkeypatch.setattr(there, "_asked", lambda _call, error=error: {worker: error})
-        with pytest.raises(Lost, match=f"{worker}: .*{error}"):
-            there.ask_each(str, 1)
+        refuses(Lost, f"{worker}: .*{error}", there.ask_each, str, 1)
     monkeypatch.setattr(there, "_asked", lambda _call: {worker: PermissionError(13, "denied")})
-    with pytest.raises(PermissionError, match="denied"):
-        there.ask_each(str, 1)
+    refuses(PermissionError, "denied", there.ask_each, str, 1)
 
 
 def test_an_answer_that_is_cancelled_is_lost(monkeypatch, client):

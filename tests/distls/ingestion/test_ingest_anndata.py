@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 
 import distls.ingestion.request.source_plan
 from distls import ingest, open_dataset
@@ -122,9 +123,7 @@ def test_encodings_of_older_versions_are_refused(tmp_path, old):
             attributes = store["X"].attrs
             attributes["h5sparse_format"], attributes["h5sparse_shape"] = "csr", attributes["shape"]
             del attributes["encoding-type"], attributes["encoding-version"], attributes["shape"]
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", label_column="kind")
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, path, tmp_path / "d", label_column="kind") == (
         f"{path}: {old} is stored as before anndata 0.8; read the file with anndata and write it again"
     )
     assert not (tmp_path / "d").exists()
@@ -199,9 +198,8 @@ def test_refused_stores(tmp_path, monkeypatch, name):
     assert refusal(tmp_path / "mine") == f"{tmp_path}/mine: a data set of distls, not a source"
     assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
     one, two = write(tmp_path / f"1-{name}", make()), write(tmp_path / f"2-{name}", make(sparse=False))
-    with pytest.raises(BadInputError) as caught:
-        ingest([one, two], tmp_path / "d", label_column="kind")
-    assert str(caught.value) == f"{two}: X is dense, but that of {one} is sparse"
+    said = raised(BadInputError, ingest, [one, two], tmp_path / "d", label_column="kind")
+    assert said == f"{two}: X is dense, but that of {one} is sparse"
 
 
 def test_a_chunk_of_a_negative_size_is_refused(tmp_path):
@@ -318,6 +316,5 @@ def test_damaged_stores_are_refused(tmp_path, monkeypatch):
         ingest(store, tmp_path / "d", label_column="kind")
     assert str(caught.value) == f"{store}: not a readable AnnData store (1 of 1 chunks of X/data are missing)"
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", label_column="kind")
-    assert str(caught.value) == f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'"
+    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="kind")
+    assert said == f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.errors import FormatError
@@ -94,16 +95,14 @@ def test_the_table_survives_its_arrays():
     ],
 )
 def test_arrays_of_another_kind_are_no_table(change):
-    with pytest.raises(ValueError):
-        PartitionTable.from_arrays(table().to_arrays() | change)
+    raised(ValueError, PartitionTable.from_arrays, table().to_arrays() | change)
 
 
 @pytest.mark.parametrize("name", ["rows", "nnz", "y.crc32c"])
 def test_an_incomplete_table(name):
     arrays = table().to_arrays()
     del arrays[name]
-    with pytest.raises(KeyError):
-        PartitionTable.from_arrays(arrays)
+    raised(KeyError, PartitionTable.from_arrays, arrays)
 
 
 def test_metadata_survives_json():
@@ -155,5 +154,4 @@ def test_canonical_json(value, text):
 
 
 def test_canonical_json_has_no_nan():
-    with pytest.raises(ValueError):
-        canonical_json([float("nan")])
+    raised(ValueError, canonical_json, [float("nan")])

@@ -107,9 +107,7 @@ def test_refused_values_name_partition_and_row():
     ],
 )
 def test_refused_steps(names, message):
-    with pytest.raises(ParameterError) as caught:
-        parse_transforms(names)
-    assert str(caught.value) == message
+    assert raised(ParameterError, parse_transforms, names) == message
 
 
 def test_steps_and_digests():
