@@ -1,6 +1,7 @@
 """Column shards of whole datasets: SciPy's transposition, cut by size; the same bytes however they are made."""
 
 import shutil
+from contextlib import closing
 from itertools import pairwise
 
 import msgspec
@@ -189,14 +190,11 @@ def test_bundles_and_schedules_leave_no_trace(many, tmp_path, monkeypatch, name,
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), (2, 1), (1, 3)])
 def test_workers_leave_no_trace(many, tmp_path, workers, threads):
-    executor = start_local(workers, threads, processes=workers > 1)
-    try:
+    with closing(start_local(workers, threads, processes=workers > 1)) as executor:
         for name in ("sparse", "dense"):
             path = copy(many, name, tmp_path)
             add_columns(path, shard_size=900, executor=executor)
             assert file_bytes(path) == file_bytes(many / f"{name}-whole")
-    finally:
-        executor.close()
 
 
 # -- what is there, and what was stopped -----------------------------------------------------------------

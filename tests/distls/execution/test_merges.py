@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -186,13 +186,10 @@ SLOTS = 512
 @contextmanager
 def _connected(workers, threads):
     """Yield an executor on worker processes that are another's, as if they were on other machines."""
-    owner = start_local(workers, threads)
-    try:
+    with closing(start_local(workers, threads)) as owner:
         executor = connect(owner.client.scheduler.address)
         yield executor
         executor.close()
-    finally:
-        owner.close()
 
 
 @pytest.fixture(scope="module")

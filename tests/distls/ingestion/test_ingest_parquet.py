@@ -237,10 +237,9 @@ def test_of_several_files_the_one_with_an_index_out_of_range_is_named(tmp_path):
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, {"indices": [[0], [1]], "values": [[1.0], [2.0]], "y": [0, 1]})
     write(b, {"indices": [[0], [], [1, 2**32]], "values": [[1.0], [], [2.0, 3.0]], "y": [0, 1, 0]}, group=2)
-    with pytest.raises(BadInputError) as caught:
-        ingest([a, b], tmp_path / "d", label_column="y")
+    said = raised(BadInputError, ingest, [a, b], tmp_path / "d", label_column="y")
     rule = f"an index must be a whole number from 0 to {2**32 - 1}"
-    assert str(caught.value) == f'{b}, row 2: column "indices": {2**32}: {rule}'
+    assert said == f'{b}, row 2: column "indices": {2**32}: {rule}'
 
 
 def test_refused_rows_are_skipped_and_counted(tmp_path):

@@ -171,9 +171,7 @@ def test_the_cache_is_what_the_limit_leaves():
     ],
 )
 def test_a_refusal_names_numbers_and_remedies(threads, partition, remedies):
-    with pytest.raises(MemoryPlanError) as caught:
-        _plan(MemoryBudget(100 * MIB, 1, threads), dataset=_data([partition], [partition]))
-    text = str(caught.value)
+    text = raised(MemoryPlanError, _plan, MemoryBudget(100 * MIB, 1, threads), dataset=_data([partition], [partition]))
     assert text.startswith("train: a worker needs ")
     assert "but may use 92.0 MiB of its 100 MiB; allow at least --memory-limit " in text
     assert re.sub(r".*MiB(, or |$)", "", text).split(", or ") == (remedies or [""])

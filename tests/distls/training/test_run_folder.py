@@ -119,17 +119,14 @@ def test_what_is_there_is_not_touched(tmp_path, prepare, message):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError) as caught:
-        Run.create(tmp_path / "file" / "run", CONFIG)
+    said = raised(StorageError, Run.create, tmp_path / "file" / "run", CONFIG)
     start = f"cannot write the run {tmp_path}/file/run: "
-    assert str(caught.value).startswith(start)
-    assert str(caught.value).endswith("; choose a writable place")
+    assert said.startswith(start)
+    assert said.endswith("; choose a writable place")
 
 
 def test_not_a_run(tmp_path):
-    with pytest.raises(FormatError) as caught:
-        Run.open(tmp_path / "none")
-    assert str(caught.value) == f"{tmp_path}/none: no such run"
+    assert raised(FormatError, Run.open, tmp_path / "none") == f"{tmp_path}/none: no such run"
     assert raised(FormatError, Run.open, tmp_path) == f"{tmp_path}: not a run (no config.json)"
 
 
@@ -138,10 +135,8 @@ def test_not_a_run(tmp_path):
 @pytest.mark.parametrize("name", ["config", "status"])
 def test_files_that_cannot_be_read_are_named(run, name, content):
     (run.path / f"{name}.json").write_text(content)
-    with pytest.raises(FormatError) as caught:
-        getattr(Run.open(run.path), name)
     remedy = f"; {run.again}" if name == "status" else ""
-    assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
+    assert raised(FormatError, getattr, Run.open(run.path), name) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
 def _refused(run, content):
@@ -370,10 +365,8 @@ def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
             shutil.rmtree(of.path)
 
     monkeypatch.setattr(Run, "append_event", append_and_remove)
-    with pytest.raises(StorageError) as caught:
-        fit(method, folder / "data", run, **options)
     lost = "the run was removed or renamed while it was trained; by a new name `distls resume` continues it"
-    assert str(caught.value) == f"{run}: {lost}"
+    assert raised(StorageError, fit, method, folder / "data", run, **options) == f"{run}: {lost}"
     assert not run.exists()
 
 
