@@ -106,7 +106,7 @@ def test_wrong_requests_are_refused(tmp_path):
     refuses(MismatchError, "exists already", distls.import_model, tmp_path / "m", tmp_path)
 
 
-# -- models that Vowpal Wabbit trained_by_vw predict the same here, and fits start from them -------------
+# -- models that Vowpal Wabbit trained predict the same here, and fits start from them --------------------
 
 
 HEAD = "Version 9.11.9\nbits:4\noptions:{}\nChecksum: 1\n:0\n"
@@ -202,8 +202,8 @@ def test_a_fit_starts_from_a_model_of_vw(tmp_path):
     ("content", "reason"),
     [
         ("Version 9\nbits:4\n", "it has no line Checksum; make it with --readable_model or --invert_hash"),
-        (HEAD.format(" --quadratic fg"), "it was trained_by_vw with --quadratic; models linear in the hashed"),
-        (HEAD.format(" --hash_seed 3"), "it was trained_by_vw with --hash_seed; models"),
+        (HEAD.format(" --quadratic fg"), "it was trained with --quadratic; models linear in the hashed"),
+        (HEAD.format(" --hash_seed 3"), "it was trained with --hash_seed; models"),
         (HEAD.format("") + "16:1.5\n", "the weight 16:1.5"),
         (HEAD.format("") + "3:nan\n", "the weight 3:nan"),
         (HEAD.format(" --oaa 3") + "3:1.0\n", "the weight 3:1.0"),
