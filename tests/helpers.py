@@ -70,12 +70,18 @@ def printed(*arguments: object) -> str:
     return ended.out
 
 
-def raised(error: type[Exception], call: Callable[..., Any], *given: Any, **options: Any) -> str:
+def raised(error: type[Exception], call: Callable[..., Any], /, *given: Any, **options: Any) -> str:
     """Return the message, which has one line, of the error of this type that a call raises."""
     with pytest.raises(error) as caught:
         call(*given, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def refuses(error: type[Exception], keyword: str, call: Callable[..., Any], /, *given: Any, **options: Any) -> None:
+    """Hold a call to raise an error of this type, in whose message the pattern is found."""
+    with pytest.raises(error, match=keyword):
+        call(*given, **options)
 
 
 class Exploit:

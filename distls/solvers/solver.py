@@ -218,6 +218,8 @@ class Solver(ABC, Generic[S]):
         """Have kernels compiled by the driver, then loaded by every worker; not timed as training."""
         width = self.problem.shape[0] if self.generates else 1
         prepare(executor, self.problem, self.kernels, self.tasks(self.data.like(width)))
+        if self.sgd is not None:  # its pass has kernels of its own
+            self.sgd.prepare(executor)
 
     @property
     def kernels(self) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 import distls
 from distls.long_calls import long_call
@@ -44,12 +44,9 @@ def test_fit_without_a_method_takes_the_one_that_suits(data, tmp_path):
     for k, found in enumerate([distls.fit(str(data), tmp_path / "r0"), distls.fit(dataset=data, run=tmp_path / "r1")]):
         assert found.run == tmp_path / f"r{k}"
         assert found.record["weights_sha256"] == named.record["weights_sha256"]
-    with pytest.raises(ParameterError, match="name a data set"):
-        distls.fit("newton")
-    with pytest.raises(ParameterError, match="where the name of a method should be"):
-        distls.fit(data, data, tmp_path / "r2")
-    with pytest.raises(ParameterError, match="sgdd"):
-        distls.fit("sgdd", data)
+    refuses(ParameterError, "name a data set", distls.fit, "newton")
+    refuses(ParameterError, "where the name of a method should be", distls.fit, data, data, tmp_path / "r2")
+    refuses(ParameterError, "sgdd", distls.fit, "sgdd", data)
 
 
 @pytest.mark.slow
@@ -71,8 +68,7 @@ if __name__ == "__main__":
 
 
 def test_workers_of_two_kinds_are_refused(data):
-    with pytest.raises(ParameterError, match="start workers"):
-        distls.fit("mcid", data, workers=2, executor="serial")
+    refuses(ParameterError, "start workers", distls.fit, "mcid", data, workers=2, executor="serial")
 
 
 class _Cell:
@@ -215,8 +211,7 @@ def test_models_predict_dask_collections_lazily(data, tmp_path, kind):
         found = method(lazy)
         assert hasattr(found, "__dask_graph__"), name
         assert np.array_equal(found.compute(scheduler="synchronous"), method(rows)), name
-    with pytest.raises(distls.DistlsError):
-        model.predict(lazy[:, :3] if kind == "array" else lazy[["a"]])
+    raised(distls.DistlsError, model.predict, lazy[:, :3] if kind == "array" else lazy[["a"]])
 
 
 @pytest.mark.slow

@@ -75,8 +75,7 @@ def test_ingest_stops_and_resumes(disk, text, tmp_path, share):
     out = disk.path / "d"
     disk.fill(int(whole.stored_bytes.sum() * share))
     one_line(distls("ingest", text, out, *arguments), str(out), FULL, "run the same ingest again to resume it")
-    with pytest.raises(DistlsError):
-        open_dataset(out)
+    raised(DistlsError, open_dataset, out)
     disk.make_room()
     assert distls("ingest", text, out, *arguments).code == 0
     assert open_dataset(out).fingerprint == whole.fingerprint
@@ -129,8 +128,7 @@ def test_fit_stops_and_resumes(disk, train, undisturbed, left, every):
     one_line(ended, f"{run}: the fit stopped: {FULL}", f"`distls resume {run}` continues")
     assert not (run / "model").exists()
     assert partial_names(run) == []
-    with pytest.raises(DistlsError):
-        load_model(run)
+    raised(DistlsError, load_model, run)
     disk.make_room()
     resumed = distls("resume", run, *SERIAL)
     assert (resumed.code, resumed.err) == (0, "")
@@ -186,8 +184,7 @@ def test_a_limit_of_file_size_is_reported_too(train, text, tmp_path, command, ar
     one_line(ended, "", LARGE)
     assert not (tmp_path / "out.csv").exists()
     assert not (tmp_path / "out" / "model").exists()
-    with pytest.raises(DistlsError):
-        open_dataset(tmp_path / "out")
+    raised(DistlsError, open_dataset, tmp_path / "out")
     again = ("resume", tmp_path / "out") if command == "fit" else made
     ended = distls(*again, *SERIAL)
     assert (ended.code, ended.err) == (0, "")

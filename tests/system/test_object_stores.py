@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import sys
+from contextlib import closing
 from typing import NamedTuple
 
 import pytest
@@ -98,11 +99,8 @@ def test_workers_have_the_credentials_of_now(monkeypatch):
     """Also when the process they are forked from was started before."""
     start_local(1).close()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of now")
-    executor = start_local(1)
-    try:
+    with closing(start_local(1)) as executor:
         assert list(executor.each_worker(_secret, None).values()) == ["of now"]
-    finally:
-        executor.close()
 
 
 @pytest.mark.slow

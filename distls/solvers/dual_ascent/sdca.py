@@ -96,12 +96,6 @@ class Sdca(Solver[SdcaState]):
         self.data = DatasetRef.of(dataset, self.plan.cache_bytes)
         self._kept = KeptDuals(self._folder)
 
-    def prepare(self, executor: Executor) -> None:
-        """See `Solver.prepare`; the start has kernels of its own."""
-        super().prepare(executor)
-        if self.sgd is not None:
-            self.sgd.prepare(executor)
-
     def _held(self) -> float:
         """Return the decoded bytes of a lane."""
         return int(self.problem.dataset.decoded_bytes.sum()) / len(self.lanes)

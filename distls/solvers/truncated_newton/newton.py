@@ -83,12 +83,6 @@ class Newton(Solver[NewtonState]):
         self.sgd = sgd_for(problem, params, self._memory) if starts else None
         self.plan = covering(self.plan, self.sgd)
 
-    def prepare(self, executor: Executor) -> None:
-        """See `Solver.prepare`; the start has kernels of its own."""
-        super().prepare(executor)
-        if self.sgd is not None:
-            self.sgd.prepare(executor)
-
     @cached_property
     def _strength(self) -> Array:
         """The penalty's second derivative in each row of the weights, shape (m, 1)."""

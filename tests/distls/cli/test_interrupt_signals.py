@@ -7,7 +7,7 @@ import time
 
 import click
 import pytest
-from helpers import SECONDS, distls
+from helpers import SECONDS, distls, refuses
 
 from distls.cli import cli, interrupts
 
@@ -153,5 +153,4 @@ def test_a_process_without_memory_stops_at_once_too(monkeypatch):
 
     monkeypatch.setattr("psutil.Process", nothing_left)
     monkeypatch.setattr("os._exit", end)
-    with pytest.raises(Gone, match=r"^3$"):
-        interrupts.leave(3)
+    refuses(Gone, r"^3$", interrupts.leave, 3)

@@ -8,7 +8,7 @@ import sys
 
 import click
 import pytest
-from helpers import distls
+from helpers import distls, raised, refuses
 
 from distls.cli import support
 from distls.cli.output import Output, check_stdout, guard_streams, show, show_table
@@ -60,11 +60,9 @@ def test_closed_streams_are_replaced(monkeypatch):
     assert sys.stdin.read() == ""
     print("lost", file=sys.stderr, flush=True)
     monkeypatch.setattr(sys, "stderr", said := io.StringIO())
-    with pytest.raises(click.exceptions.Exit):
-        show(["lost"])
+    raised(click.exceptions.Exit, show, ["lost"])
     assert said.getvalue() == "distls: cannot write to stdout: it is closed; send it elsewhere\n"
-    with pytest.raises(StorageError, match="it is closed; send it elsewhere"):
-        check_stdout()
+    refuses(StorageError, "it is closed; send it elsewhere", check_stdout)
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import stored_rows
+from helpers import raised, stored_rows
 
 import distls.cli.report
 from distls.cli.data import dataset_line
@@ -202,9 +202,7 @@ def test_what_is_nothing_of_ours(tmp_path):
         ("zarr.json", "not a data set, run or model of distls"),
         (".", "not a data set, run or model of distls"),
     ):
-        with pytest.raises(FormatError) as caught:
-            describe(tmp_path / path)
-        assert str(caught.value) == f"{tmp_path / path}: {why}"
+        assert raised(FormatError, describe, tmp_path / path) == f"{tmp_path / path}: {why}"
 
 
 def test_a_bound_that_says_nothing_is_called_so(data, tmp_path):

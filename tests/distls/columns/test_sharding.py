@@ -1,13 +1,14 @@
 """Column shards of whole datasets: SciPy's transposition, cut by size; the same bytes however they are made."""
 
 import shutil
+from contextlib import closing
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import examples, raised
+from helpers import examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from ingest_helpers import file_bytes, make_text
@@ -189,14 +190,11 @@ def test_bundles_and_schedules_leave_no_trace(many, tmp_path, monkeypatch, name,
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), (2, 1), (1, 3)])
 def test_workers_leave_no_trace(many, tmp_path, workers, threads):
-    executor = start_local(workers, threads, processes=workers > 1)
-    try:
+    with closing(start_local(workers, threads, processes=workers > 1)) as executor:
         for name in ("sparse", "dense"):
             path = copy(many, name, tmp_path)
             add_columns(path, shard_size=900, executor=executor)
             assert file_bytes(path) == file_bytes(many / f"{name}-whole")
-    finally:
-        executor.close()
 
 
 # -- what is there, and what was stopped -----------------------------------------------------------------
@@ -408,8 +406,7 @@ def test_every_worker_must_see_the_shards(many, tmp_path):
 def test_a_worker_that_cannot_write_is_named(many, tmp_path, monkeypatch):
     path = copy(many, "sparse", tmp_path)
     monkeypatch.setattr(SerialExecutor, "each_worker", lambda self, function, item: {"w1": "no such place"})
-    with pytest.raises(WorkerError, match="worker w1: no such place"):
-        add_columns(path)
+    refuses(WorkerError, "worker w1: no such place", add_columns, path)
 
 
 # -- memory and refusals ---------------------------------------------------------------------------------
@@ -469,14 +466,12 @@ def test_a_column_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monke
 
 
 def test_refusals(many, small_csr, monkeypatch):
-    with pytest.raises(ParameterError, match="shard_size must be at least 1 byte, not 0"):
-        add_columns(many / "sparse", shard_size=0)
+    refuses(ParameterError, "shard_size must be at least 1 byte, not 0", add_columns, many / "sparse", shard_size=0)
     written = small_csr()
     data = open_dataset(written.path)
     object.__setattr__(data, "meta", msgspec.structs.replace(data.meta, n_rows=2**32 + 1))
     monkeypatch.setattr(distls.columns.sharding, "open_dataset", lambda path: data)
-    with pytest.raises(ParameterError, match="4294967297 rows; column shards number at most 2\\^32"):
-        add_columns(written.path)
+    refuses(ParameterError, "4294967297 rows; column shards number at most 2\\^32", add_columns, written.path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(many, tmp_path, monkeypatch):
@@ -495,8 +490,7 @@ def test_a_folder_that_cannot_be_written_is_named(many, tmp_path, monkeypatch):
 def test_a_damaged_partition_is_named(many, tmp_path):
     path = copy(many, "sparse", tmp_path)
     (path / "rows" / "00000004" / "data" / "c" / "0").unlink()
-    with pytest.raises(CorruptDataError, match="partition 4, array data: its chunk is missing"):
-        add_columns(path)
+    refuses(CorruptDataError, "partition 4, array data: its chunk is missing", add_columns, path)
     assert open_dataset(path).columns is None
 
 

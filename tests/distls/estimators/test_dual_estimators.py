@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import labelled_rows
+from helpers import labelled_rows, refuses
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
@@ -171,5 +171,4 @@ def test_a_warm_start_needs_fewer_passes(rows):
     ],
 )  # fmt: skip
 def test_refusals(rows, options, message):
-    with pytest.raises(ParameterError, match=message):
-        DualLinearSVC(**options).fit(*rows)
+    refuses(ParameterError, message, DualLinearSVC(**options).fit, *rows)

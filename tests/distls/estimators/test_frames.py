@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import refuses
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -69,8 +70,7 @@ def test_columns_are_found_by_name_in_frames_of_any_library(fitted):
     ],
 )
 def test_other_rows_are_refused_in_one_line(fitted, rows, message):
-    with pytest.raises(ValueError, match=message):
-        fitted.predict(rows)
+    refuses(ValueError, message, fitted.predict, rows)
 
 
 def test_what_needs_all_rows_at_once_is_refused(fitted):
@@ -81,8 +81,7 @@ def test_what_needs_all_rows_at_once_is_refused(fitted):
     with pytest.raises(ParameterError, match="label_column="):
         distls.GeneralizedLeastSquaresRegressor().fit(FRAME, RNG.normal(size=(N, 2)))
     for wrong in (FRAME[:0], pd.concat([FRAME, FRAME[["job"]]], axis=1)):
-        with pytest.raises(ValueError, match=r"no rows|one name"):
-            clone(CLASSIFIER).fit(wrong, Y[: len(wrong)])
+        refuses(ValueError, r"no rows|one name", clone(CLASSIFIER).fit, wrong, Y[: len(wrong)])
 
 
 def test_a_warm_start_on_other_categories_is_refused_without_a_folder():
@@ -121,8 +120,7 @@ def test_kinds_of_columns_are_those_of_train(tmp_path):
     assert clone(fitted).get_params()["kind"] == KIND
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict_proba(frame[["note", "grade", "age"]]), fitted.predict_proba(frame))
-    with pytest.raises(ParameterError, match='no column "job"'):
-        clone(fitted).set_params(kind={"job": "category"}).fit(frame, Y)
+    refuses(ParameterError, 'no column "job"', clone(fitted).set_params(kind={"job": "category"}).fit, frame, Y)
 
 
 def test_kinds_are_for_frames_of_any_columns():
@@ -157,8 +155,7 @@ def test_a_fit_of_a_data_set_forgets_the_columns_of_a_frame(tmp_path):
 
 
 def test_a_series_is_refused_as_rows():
-    with pytest.raises(ValueError, match="2-dimensional"):
-        clone(CLASSIFIER).fit(FRAME["age"], Y)
+    refuses(ValueError, "2-dimensional", clone(CLASSIFIER).fit, FRAME["age"], Y)
 
 
 @pytest.mark.slow
@@ -166,8 +163,7 @@ def test_frames_of_numbers_are_taken_as_before(fitted):
     numbers = FRAME[["age", "ok"]].fillna(0.0)
     again = clone(fitted).fit(FRAME, Y).fit(numbers, Y)
     assert again.coef_.tobytes() == clone(CLASSIFIER).fit(numbers.to_numpy(float), Y).coef_.tobytes()
-    with pytest.raises(ValueError, match="same order"):
-        again.predict(numbers[["ok", "age"]])
+    refuses(ValueError, "same order", again.predict, numbers[["ok", "age"]])
 
 
 @pytest.mark.slow

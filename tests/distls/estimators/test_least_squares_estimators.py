@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
@@ -81,8 +81,7 @@ def test_only_plain_linear_models_have_coefficients(rows):
     )
     assert not hasattr(CalibratedLeastSquaresClassifier(rounds=1).fit(*rows), "coef_")
     for name in ("coef_", "intercept_"):
-        with pytest.raises(NotFittedError):
-            getattr(GeneralizedLeastSquaresClassifier(), name)
+        raised(NotFittedError, getattr, GeneralizedLeastSquaresClassifier(), name)
 
 
 def test_calibrated_probabilities_are_the_scores(rows):
@@ -210,8 +209,7 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^GeneralizedLeastSquaresRegressor requires y to be passed, but"):
         GeneralizedLeastSquaresRegressor().fit(lazy)
     for name in ("coef_", "intercept_"):
-        with pytest.raises(NotFittedError):
-            getattr(GeneralizedLeastSquaresRegressor(), name)
+        raised(NotFittedError, getattr, GeneralizedLeastSquaresRegressor(), name)
 
 
 @pytest.mark.slow
@@ -225,7 +223,6 @@ def test_steps_that_are_too_long_are_tried_without_a_warning():
 @pytest.mark.slow
 def test_targets_that_overflow_are_what_is_to_be_scaled():
     x = np.random.default_rng(0).normal(size=(40, 3))
-    with pytest.raises(ValueError, match=r"or scale y$"):
-        GeneralizedLeastSquaresRegressor(alpha=0).fit(x, x[:, 0] * 1e200)
+    refuses(ValueError, r"or scale y$", GeneralizedLeastSquaresRegressor(alpha=0).fit, x, x[:, 0] * 1e200)
     with pytest.raises(ValueError, match=r", a smaller eta0, or scale X and y$"):
         CSGDRegressor(alpha=0, eta0=1e300, schedule="constant").fit(x * 1e3, x[:, 0])

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier
 
@@ -248,13 +248,10 @@ def test_refused_later(rows):
         (x, {"sample_weight": -np.ones(ROWS)}, "Negative values in data passed to `sample_weight`"),
     ]
     for data, arguments, message in cases:
-        with pytest.raises(ValueError, match=message):
-            made.partial_fit(data, y, **arguments)
-    with pytest.raises(ValueError, match="y has the label 9, which is not among the 4 classes"):
-        made.partial_fit(x, np.full(ROWS, 9))
+        refuses(ValueError, message, made.partial_fit, data, y, **arguments)
+    refuses(ValueError, "y has the label 9, which is not among the 4 classes", made.partial_fit, x, np.full(ROWS, 9))
     made.set_params(alpha=1e-2)
-    with pytest.raises(ParameterError, match="alpha was changed after the first call of partial_fit"):
-        made.partial_fit(x, y)
+    refuses(ParameterError, "alpha was changed after the first call of partial_fit", made.partial_fit, x, y)
     assert made.model_.sha256 == before
 
 
@@ -262,8 +259,7 @@ def test_refused_later(rows):
 def test_divergence_is_an_error():
     huge = np.full((2, 2), 3e38, np.float32)
     made = MCIDClassifier("perceptron", average="none")
-    with pytest.raises(ParameterError, match="the weights are no longer finite"):
-        made.partial_fit(huge, [1, 0], classes=[0, 1])
+    refuses(ParameterError, "the weights are no longer finite", made.partial_fit, huge, [1, 0], classes=[0, 1])
     assert not hasattr(made, "classes_")
 
 
@@ -272,8 +268,7 @@ def test_divergence_is_an_error():
 def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average):
     made = MCIDClassifier("perceptron", alpha=1e-30, average=average)
     made.partial_fit(np.full((1, 2), 3e38, np.float32), [1], classes=[0, 1])
-    with pytest.raises(ParameterError, match="the weights are no longer finite"):
-        made.predict(np.ones((1, 2), np.float32))
+    refuses(ParameterError, "the weights are no longer finite", made.predict, np.ones((1, 2), np.float32))
 
 
 def test_a_block_without_rows_changes_nothing():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from helpers import refuses
 from sklearn.linear_model import ElasticNet, Ridge
 
 from distls import DualLinearSVC, DualLogisticRegression, DualRidge, GeneralizedLeastSquaresClassifier
@@ -100,8 +101,7 @@ def test_takes_no_folder(monkeypatch):
     monkeypatch.setattr(estimator_base, "folder_for_rows", refuse)
     x, y = correlated_rows(40, 3, 2)
     assert DualLogisticRegression().fit(x, y).score(x, y) > 0.5
-    with pytest.raises(AssertionError, match="a folder for rows"):
-        DualLogisticRegression(passes=5).fit(x, y)
+    refuses(AssertionError, "a folder for rows", DualLogisticRegression(passes=5).fit, x, y)
 
 
 @pytest.mark.slow
@@ -171,8 +171,7 @@ def test_products_of_few_or_dense_columns_are_factorised(rows):
 
 def test_weights_of_rows_are_refused_as_elsewhere():
     x, y = correlated_rows(40, 3, 2)
-    with pytest.raises(ValueError, match="weight"):
-        DualLogisticRegression().fit(x, y, sample_weight=np.full(40, -1.0))
+    refuses(ValueError, "weight", DualLogisticRegression().fit, x, y, sample_weight=np.full(40, -1.0))
 
 
 @pytest.mark.slow

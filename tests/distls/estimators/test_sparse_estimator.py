@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 from sklearn import linear_model
 from sklearn.svm import LinearSVC
 
@@ -68,8 +68,7 @@ def test_warm_start_goes_on(rows):
 def test_what_cannot_be(rows, tmp_path):
     x, y = rows
     bare = write_dataset(tmp_path / "bare", x, y)
-    with pytest.raises(MismatchError, match="has no column shards"):
-        SparseMulticlassClassifier().fit(bare)
+    refuses(MismatchError, "has no column shards", SparseMulticlassClassifier().fit, bare)
     with pytest.raises(ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"):
         SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)
 

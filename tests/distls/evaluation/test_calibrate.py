@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import labelled_rows, printed, raised, write_dataset
+from helpers import labelled_rows, printed, raised, refuses, write_dataset
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
@@ -188,8 +188,7 @@ def test_probabilities_are_better_on_other_rows(two, four, k, kind, tmp_path):
 @pytest.mark.slow
 def test_a_hinge_has_probabilities_then(four, tmp_path):
     model = replace(four.model, loss="crammer_singer")
-    with pytest.raises(DistlsError, match="calibrate it on held-out rows"):
-        predict(model, four.data, tmp_path / "p.csv", proba=True)
+    refuses(DistlsError, "calibrate it on held-out rows", predict, model, four.data, tmp_path / "p.csv", proba=True)
     assert evaluate(model, four.data).details.probability is None
     made = calibrate(model, four.data).model
     found = evaluate(made, four.data)
@@ -275,8 +274,7 @@ def test_numbers_are_refused(tmp_path):
     said = raised(MismatchError, calibrate, made_model(5, 3, "continuous"), data)
     only = "only models of classes or of sets of labels can be calibrated"
     assert said == f"the model predicts numbers, which have no probabilities; {only}"
-    with pytest.raises(MismatchError, match=only):
-        fit("gls", data, tmp_path / "run", params={"link": "identity"}, calibrate=data)
+    refuses(MismatchError, only, fit, "gls", data, tmp_path / "run", params={"link": "identity"}, calibrate=data)
     assert not (tmp_path / "run").exists()
 
 
@@ -374,8 +372,7 @@ def test_from_the_command_line(four, train, tmp_path):
 
 
 def test_the_earlier_name_of_the_kind(four):
-    with pytest.raises(ParameterError, match=r"^kind is calibration= now$"):
-        calibrate(four.model, four.data, kind="vector")
+    refuses(ParameterError, r"^kind is calibration= now$", calibrate, four.model, four.data, kind="vector")
 
 
 def test_the_option_has_all_kinds():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from helpers import distls, labelled_rows, printed, stored_rows, write_dataset
+from helpers import distls, labelled_rows, printed, raised, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls import History, add_columns, evaluate, fit
@@ -208,8 +208,7 @@ def test_lost_duals_are_said_to_be_lost(data, tmp_path):
     fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
     for file in (tmp_path / "run" / "state").glob("*.npy"):
         file.unlink()
-    with pytest.raises(StateLostError):
-        prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
+    raised(StateLostError, prove, tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
     output = _evaluated(tmp_path / "run", data.path)
     assert "the objective and its bound are not recomputed" in output
     assert "error" in output
@@ -256,8 +255,7 @@ def test_a_fit_starts_from_the_duals_of_a_selected_setting(data, tmp_path):
     assert fit("sdca", data, params={**params, "init": str(tmp_path / "run")}, passes=1).model.sha256 == best.sha256
     for file in (won / "state").glob("*.npy"):
         file.unlink()
-    with pytest.raises(StateLostError):
-        prove(tmp_path / "run", parent.model, data, SerialExecutor())
+    raised(StateLostError, prove, tmp_path / "run", parent.model, data, SerialExecutor())
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 from scipy.special import log_softmax, softmax
 from sklearn import metrics
 
@@ -210,12 +210,9 @@ def test_arrays_are_evaluated_with_their_targets(tmp_path, make):
         stored = evaluate(model, dataset, weighted=weighted)
         assert (from_array.error, from_array.log_loss) == pytest.approx((stored.error, stored.log_loss))
         assert from_array.n_rows == 90
-    with pytest.raises(ParameterError, match=r"an array is evaluated with its targets: evaluate\(model, X, y\)"):
-        evaluate(model, x)
-    with pytest.raises(ParameterError, match="y is of arrays; files and data sets have their own"):
-        evaluate(model, dataset, y)
-    with pytest.raises(MismatchError, match="X has 6 classes"):
-        evaluate(model, x, y + 50)
+    refuses(ParameterError, r"an array is evaluated with its targets: evaluate\(model, X, y\)", evaluate, model, x)
+    refuses(ParameterError, "y is of arrays; files and data sets have their own", evaluate, model, dataset, y)
+    refuses(MismatchError, "X has 6 classes", evaluate, model, x, y + 50)
 
 
 def test_an_evaluation_shows_itself_on_one_line():

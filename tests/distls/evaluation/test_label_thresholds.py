@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from helpers import labelled_rows, printed, raised, write_dataset
+from helpers import labelled_rows, printed, raised, refuses, write_dataset
 from sklearn.metrics import f1_score
 from target_helpers import made_model, rows_with_labels, write_targets
 
@@ -171,5 +171,4 @@ def test_what_is_refused(model, held, tmp_path):
 )
 def test_forged_thresholds_are_refused(model, held, changes, tmp_path):
     save_model(tmp_path / "m", replace(calibrate(model, held).model, calibration_arrays=changes))
-    with pytest.raises(FormatError, match="a calibration micro-f1 "):
-        evaluate(tmp_path / "m", held)
+    refuses(FormatError, "a calibration micro-f1 ", evaluate, tmp_path / "m", held)

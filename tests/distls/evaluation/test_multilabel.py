@@ -249,9 +249,8 @@ def test_independent_probabilities_far_out():
     ],
 )
 def test_predictions_that_there_are_none_of(dataset, tmp_path, options, message):
-    with pytest.raises(ParameterError) as caught:
-        predict(made_model(D, K, "multilabel"), dataset, tmp_path / "p.csv", **options)
-    assert str(caught.value) == message
+    said = raised(ParameterError, predict, made_model(D, K, "multilabel"), dataset, tmp_path / "p.csv", **options)
+    assert said == message
 
 
 # ---------------------------------------------------------------- training

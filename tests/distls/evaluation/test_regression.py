@@ -179,9 +179,8 @@ def test_csv_has_each_number_to_the_last_digit(dataset, rows, tmp_path, dtype, k
 @pytest.mark.fast_cases("csr-options0")
 @pytest.mark.parametrize(("options", "asked"), [({"top": 2}, "--top 2"), ({"proba": True}, "--proba")])
 def test_there_is_nothing_to_choose_from(dataset, tmp_path, options, asked):
-    with pytest.raises(ParameterError) as caught:
-        predict(made_model(D, K, "continuous"), dataset, tmp_path / "p.csv", **options)
-    assert str(caught.value) == f"{asked}: the model predicts numbers, all of which are written; leave it out"
+    said = raised(ParameterError, predict, made_model(D, K, "continuous"), dataset, tmp_path / "p.csv", **options)
+    assert said == f"{asked}: the model predicts numbers, all of which are written; leave it out"
 
 
 # ---------------------------------------------------------------- training

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import printed, write_dataset
+from helpers import printed, refuses, write_dataset
 
 import distls
 from distls.storage.errors import MismatchError, ParameterError
@@ -132,8 +132,7 @@ def test_exports_have_it_or_say_why_not(data, tmp_path):
     label, odds = session.run(["label", "probabilities"], {"X": x})
     assert np.array_equal(label, distls.load_model(run).predict(x))
     np.testing.assert_allclose(odds, distls.load_model(run).predict_proba(x), atol=1e-6)
-    with pytest.raises(ParameterError, match="probabilities are calibrated"):
-        distls.export(run, tmp_path / "model.txt", to="liblinear")
+    refuses(ParameterError, "probabilities are calibrated", distls.export, run, tmp_path / "model.txt", to="liblinear")
 
 
 @pytest.mark.fast_cases("auc", "precision=1")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from distributed import Client
-from helpers import distls, labelled_rows, printed, stored_rows
+from helpers import distls, labelled_rows, printed, refuses, stored_rows
 
 from distls import MCIDClassifier, evaluate, fit, ingest, predict, resume
 from distls.execution import SMALL_BYTES, ClusterOptions, OpenExecutor, executor_of, open_executor
@@ -67,14 +67,10 @@ def test_an_executor_is_chosen_by_name_or_given():
     assert executor_of(own) is own
     for asked in (None, "auto", "serial"):
         assert isinstance(executor_of(asked), SerialExecutor)
-    with pytest.raises(ParameterError, match="executor='dask': no Dask client is open in this process"):
-        executor_of("dask")
-    with pytest.raises(ParameterError, match="executor='threads': must be 'auto', 'serial' or 'dask'"):
-        executor_of("threads")
-    with pytest.raises(ParameterError, match=r"a dict is neither an executor nor a .* Client; see"):
-        executor_of({})
-    with pytest.raises(ParameterError, match="executor and client both say where to run"):
-        executor_of("serial", own)
+    refuses(ParameterError, "executor='dask': no Dask client is open in this process", executor_of, "dask")
+    refuses(ParameterError, "executor='threads': must be 'auto', 'serial' or 'dask'", executor_of, "threads")
+    refuses(ParameterError, r"a dict is neither an executor nor a .* Client; see", executor_of, {})
+    refuses(ParameterError, "executor and client both say where to run", executor_of, "serial", own)
 
 
 class _Asynchronous(Client):

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from distributed import LocalCluster, Nanny, Status
 from distributed.client import AllExit, FutureCancelledError
 from distributed.comm import CommClosedError
-from helpers import wait_until
+from helpers import refuses, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask import forkserver as forking
@@ -123,26 +124,19 @@ class TestEnds:
         return started
 
     def test_a_dead_worker_is_started_anew(self, starts):
-        executor = start_local(1)
-        try:
+        with closing(start_local(1)) as executor:
             first = _kill_worker(executor)
             assert list(executor.map(word_of, [7])) == ["7"]
             assert set(executor.each_worker(process_of, None).values()) != {first}
             assert len(starts) == 2
-        finally:
-            executor.close()
 
     @pytest.mark.slow
     def test_however_long_it_is_away(self, starts):
-        with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
-            executor = start_local(1)
-            try:
-                for _ in range(2):
-                    _kill_worker(executor)
-                    assert list(executor.map(word_of, [7])) == ["7"]
-                assert len(starts) == 3
-            finally:
-                executor.close()
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}), closing(start_local(1)) as executor:
+            for _ in range(2):
+                _kill_worker(executor)
+                assert list(executor.map(word_of, [7])) == ["7"]
+            assert len(starts) == 3
 
     @pytest.mark.slow
     @pytest.mark.parametrize("call", ["map", "reduce"])
@@ -307,5 +301,4 @@ def test_workers_that_would_start_in_a_removed_folder(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr("os.getcwd", gone)
-    with pytest.raises(WorkerError, match="the current folder was removed"):
-        forking.start_fork_server()
+    refuses(WorkerError, "the current folder was removed", forking.start_fork_server)

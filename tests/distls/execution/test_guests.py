@@ -15,7 +15,7 @@ import dask
 import pytest
 from cluster_helpers import cluster
 from distributed import Client, Event, LocalCluster, get_client, worker_client
-from helpers import SECONDS, stored_rows, wait_until
+from helpers import SECONDS, refuses, stored_rows, wait_until
 
 import distls
 from distls.execution import executor_of, memory_of
@@ -51,8 +51,7 @@ def test_a_closed_client_is_refused_in_one_line(data, client):
     closed = Client(client.scheduler.address, set_as_default=False)
     closed.close()
     for given in ({"client": closed}, {"executor": closed}):
-        with pytest.raises(ParameterError, match="this Dask client is closed"):
-            distls.fit("sgd", data, **given)
+        refuses(ParameterError, "this Dask client is closed", distls.fit, "sgd", data, **given)
 
 
 @pytest.mark.fast_cases("<lambda>-error0")
@@ -67,8 +66,7 @@ def test_a_client_that_another_thread_is_closing_is_one_line(client, monkeypatch
         raise error
 
     monkeypatch.setattr(own, "sync", closing)
-    with pytest.raises(WorkerError, match="the Dask client was closed"):
-        ask(executor)
+    refuses(WorkerError, "the Dask client was closed", ask, executor)
 
 
 @pytest.mark.slow

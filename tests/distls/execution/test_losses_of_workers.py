@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import closing
 from functools import partial
 from multiprocessing.process import BaseProcess
 from operator import getitem
@@ -15,7 +16,7 @@ import pytest
 from cluster_helpers import cluster
 from distributed import Client, Future, LocalCluster
 from distributed.comm import CommClosedError
-from helpers import SECONDS, wait_until
+from helpers import SECONDS, refuses, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask import worker_watch
@@ -48,8 +49,7 @@ def _kill_once(mark, victims, item):
 @pytest.mark.parametrize("with_server", [False, True])
 def test_a_successor_is_forked_as_its_predecessor_was(with_server):
     """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
-    executor = start_local(2)
-    try:
+    with closing(start_local(2)) as executor:
         (server,) = set(executor.each_worker(_parent, None).values())
         first = executor.each_worker(_pid, None)
         victims = [*([server] if with_server else []), next(iter(first.values()))]
@@ -61,8 +61,6 @@ def test_a_successor_is_forked_as_its_predecessor_was(with_server):
         assert _asked(executor, _of_server) == {True}
         assert (server in parents) is not with_server
         assert dask.config.get("distributed.worker.multiprocessing-method") == "spawn", "the caller's own"
-    finally:
-        executor.close()
 
 
 @pytest.mark.slow
@@ -98,15 +96,12 @@ def _of_server(_item):
 def test_workers_are_killed_with_the_process_that_forks_them(tmp_path, shared):
     """Fault: SIGKILL of all workers at once, with the process that they are forked from | in a task that shares
     little, and much | nothing"""
-    executor = start_local(2)
-    try:
+    with closing(start_local(2)) as executor:
         workers = list(executor.each_worker(_pid, None).values())
         victims = [*set(executor.each_worker(_parent, None).values()), *workers] * (1000 if shared == "large" else 1)
         task = partial(_kill_once, tmp_path / "mark")
         assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
         assert not set(workers) & set(executor.each_worker(_pid, None).values())
-    finally:
-        executor.close()
 
 
 def _settings(_item):
@@ -116,8 +111,7 @@ def _settings(_item):
 @pytest.mark.slow
 def test_a_successor_has_the_settings_of_its_predecessor(tmp_path):
     """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
-    executor = start_local(2)
-    try:
+    with closing(start_local(2)) as executor:
         before = next(iter(executor.each_worker(_settings, None).values()))
         victims = [next(iter(executor.each_worker(_pid, None).values()))]
         task = partial(_kill_once, tmp_path / "mark")
@@ -127,8 +121,6 @@ def test_a_successor_has_the_settings_of_its_predecessor(tmp_path):
         for found in executor.each_worker(_settings, None).values():
             assert found["pause"] is False
             assert found == before
-    finally:
-        executor.close()
 
 
 @pytest.mark.slow
@@ -159,8 +151,7 @@ def test_all_workers_are_killed_at_once(tmp_path, workers, call):
 
     Fault: SIGKILL of all workers at once | in a task that shares little, one worker and two | nothing
     """
-    executor = start_local(workers)
-    try:
+    with closing(start_local(workers)) as executor:
         victims = list(executor.each_worker(_pid, None).values())
         task = partial(_kill_once, tmp_path / "mark")
         if call == "map":
@@ -168,8 +159,6 @@ def test_all_workers_are_killed_at_once(tmp_path, workers, call):
         else:
             assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
         assert not set(victims) & set(executor.each_worker(_pid, None).values())
-    finally:
-        executor.close()
 
 
 _RELEASED = [Event(), Event(), Event()]
@@ -222,8 +211,7 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path, call):
     with cluster(tmp_path, environment={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}) as there:
         worker = there.add_worker()
         there.wait_for_workers(1)
-        executor = connect(there.address)
-        try:
+        with closing(connect(there.address)) as executor:
             (stopped,) = executor.client.nthreads()
             os.kill(worker.pid, signal.SIGSTOP)
             there.add_worker()
@@ -231,8 +219,6 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path, call):
                 assert stopped not in executor.each_worker(str, 1)
             else:
                 assert executor.reduce(getitem, range(4), merge=max, shared=bytes([7]) * 100_000) == 7
-        finally:
-            executor.close()
 
 
 @pytest.mark.slow
@@ -242,11 +228,9 @@ def test_a_worker_whose_death_is_not_noticed_yet_is_lost(monkeypatch, client):
     (worker,) = there.threads()
     for error in (CommClosedError("ConnectionResetError: Connection reset by peer"), OSError("Timed out")):
         monkeypatch.setattr(there, "_asked", lambda _call, error=error: {worker: error})
-        with pytest.raises(Lost, match=f"{worker}: .*{error}"):
-            there.ask_each(str, 1)
+        refuses(Lost, f"{worker}: .*{error}", there.ask_each, str, 1)
     monkeypatch.setattr(there, "_asked", lambda _call: {worker: PermissionError(13, "denied")})
-    with pytest.raises(PermissionError, match="denied"):
-        there.ask_each(str, 1)
+    refuses(PermissionError, "denied", there.ask_each, str, 1)
 
 
 def test_an_answer_that_is_cancelled_is_lost(monkeypatch, client):

@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import combinations, product
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed.comm import tcp
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, write_dataset
 from merge_helpers import WIDTH, add, add_or_die, first_column, process_number, wholes_held, wide
 
 from distls.columns.sharding import add_columns
@@ -141,8 +141,7 @@ def test_an_error_of_a_task_whose_result_is_to_be_merged_is_raised_as_it_is(work
         time.sleep(0.1 * (item == 4))
         return 1 // (4 - item)
 
-    with pytest.raises(ZeroDivisionError):
-        workers.reduce(failing, range(5), merge=add)
+    raised(ZeroDivisionError, workers.reduce, failing, range(5), merge=add)
     assert workers.reduce(word_of, range(2), merge=join_words) == "(0 1)"
 
 
@@ -187,13 +186,10 @@ SLOTS = 512
 @contextmanager
 def _connected(workers, threads):
     """Yield an executor on worker processes that are another's, as if they were on other machines."""
-    owner = start_local(workers, threads)
-    try:
+    with closing(start_local(workers, threads)) as owner:
         executor = connect(owner.client.scheduler.address)
         yield executor
         executor.close()
-    finally:
-        owner.close()
 
 
 @pytest.fixture(scope="module")

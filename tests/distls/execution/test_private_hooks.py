@@ -1,6 +1,7 @@
 """The private hooks of distributed, all in one file: a version that changes one fails here, by name."""
 
 import inspect
+from contextlib import closing
 from pathlib import Path
 
 import distributed.utils
@@ -37,15 +38,12 @@ def test_the_preload_of_the_fork_server_is_set_once():
 
 
 def test_messages_of_rounds_do_not_wait_for_others():
-    executor = local_cluster.start_local(1)
-    try:
+    with closing(local_cluster.start_local(1)) as executor:
         from_client = executor.client.scheduler_comm
         (to_worker,) = executor._cluster.scheduler.stream_comms.values()
         for stream in (from_client, to_worker):
             assert isinstance(stream, BatchedSend)
             assert stream.interval == private_hooks.MESSAGE_SECONDS < BatchedSend("2ms").interval
-    finally:
-        executor.close()
 
 
 def test_a_client_asks_workers_by_run():

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from distributed.security import Security
-from helpers import distls
+from helpers import distls, raised
 
 from distls.cli import cli
 from distls.execution import ClusterOptions
@@ -65,9 +65,8 @@ def files(tmp_path_factory):
 )
 def test_what_cannot_be_used_is_named(files, changed, message):
     named = {"ca": "ca", "cert": "cert", "key": "key"} | changed
-    with pytest.raises(ParameterError) as caught:
-        certificates_of(*(None if name is None else files[name] for name in named.values()))
-    assert str(caught.value) == message.format(**files)
+    said = raised(ParameterError, certificates_of, *(None if name is None else files[name] for name in named.values()))
+    assert said == message.format(**files)
 
 
 def test_paths_are_made_absolute(files, monkeypatch):

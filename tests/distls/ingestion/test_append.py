@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import printed
+from helpers import printed, refuses
 
 import distls
 from distls import ingest, open_dataset
@@ -146,8 +146,7 @@ def test_the_same_rows_are_refused_unless_asked(tmp_path):
     distls.ingest(first, data, label_column="y")
     distls.append(data, second)
     for source in (first, second):
-        with pytest.raises(MismatchError, match="--again"):
-            distls.append(data, source)
+        refuses(MismatchError, "--again", distls.append, data, source)
     assert distls.open_dataset(data).meta.n_rows == 90
     distls.append(data, second, again=True)
     assert distls.open_dataset(data).meta.n_rows == 140
@@ -164,12 +163,10 @@ def test_refusals_leave_the_data_as_they_were(tmp_path):
         ("a,b,c,d,e\n1,2,3,4,5\n", MismatchError, "label"),
     ):
         bad.write_text(text)
-        with pytest.raises(error, match=word):
-            distls.append(data, bad)
+        refuses(error, word, distls.append, data, bad)
     with pytest.raises(MismatchError, match="weights"):
         distls.append(data, X[:3], y=[f"c{c}" for c in Y[:3]], sample_weight=np.ones(3) / 2)
-    with pytest.raises(ParameterError, match="object store"):
-        distls.append("s3://bucket/d", bad)
+    refuses(ParameterError, "object store", distls.append, "s3://bucket/d", bad)
     assert distls.open_dataset(data).fingerprint == before
     assert not (data / ".append").exists()
 
@@ -249,14 +246,12 @@ def test_a_part_that_would_take_the_last_row_of_a_class_is_smaller_with_a_notice
 
 @pytest.mark.parametrize(("y", "fraction"), [([0.5] * 9, 0.99), ([0, 1] * 5, 0.01)])
 def test_no_part_is_empty(tmp_path, y, fraction):
-    with pytest.raises(ParameterError, match="leaves none"):
-        held(tmp_path, y, {"held": fraction})
+    refuses(ParameterError, "leaves none", held, tmp_path, y, {"held": fraction})
 
 
 @pytest.mark.parametrize("name", ["part.csv", "d-held"])
 def test_a_file_is_no_data_set_to_write_and_stays(tmp_path, name):
     (tmp_path / name).write_text("mine")
     target = tmp_path / (name if name == "part.csv" else "d")
-    with pytest.raises(StorageError, match="a file, and the last name"):
-        ingest(np.eye(4), target, y=[0, 1, 0, 1], split={"held": 0.5})
+    refuses(StorageError, "a file, and the last name", ingest, np.eye(4), target, y=[0, 1, 0, 1], split={"held": 0.5})
     assert (tmp_path / name).read_text() == "mine"

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import labelled_rows
+from helpers import labelled_rows, refuses
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.preprocessing import normalize
 
@@ -135,8 +135,7 @@ def test_pipelines_and_single_rows_have_those_of_documents(tmp_path):
 )  # fmt: skip
 def test_what_cannot_be_is_refused(tmp_path, options, message):
     frame().to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(ParameterError, match=message):
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", **options)
+    refuses(ParameterError, message, ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y", **options)
 
 
 # -- `transform=auto` ------------------------------------------------------------------------------------

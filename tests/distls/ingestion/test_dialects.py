@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 from helpers import distls as run_command
-from helpers import printed
+from helpers import printed, refuses
 from pandas._libs.parsers import STR_NA_VALUES
 
 import distls
@@ -127,8 +127,7 @@ def test_models_of_earlier_versions_keep_their_categories(tmp_path):
     text = table(rows, NAMES).replace("Nona", "None").replace("NULK", "NULL")
     _, x, data = ingested(tmp_path, text, like=old)
     assert (x[:, 1:].tolist(), data.meta.label_counts) == ([[1, 0], [0, 1]] * 10, [10, 10])
-    with pytest.raises(BadInputError, match="value is missing"):
-        ingested(tmp_path, "n,w\nN/A,b\n", like=old, unlabelled=True)
+    refuses(BadInputError, "value is missing", ingested, tmp_path, "n,w\nN/A,b\n", like=old, unlabelled=True)
 
 
 # -- the first line --------------------------------------------------------------------------------------
@@ -296,13 +295,11 @@ def test_a_missing_column_of_documents_is_an_error_whatever_the_name(tmp_path):
     expected = predicted(run, tmp_path, "lovely film\nawful film\n", "lines.txt")
     assert [label for label, _ in expected] == ["pos", "neg"]
     for name in ("a.csv", "a.txt", "stdin"):
-        with pytest.raises(MismatchError, match=r'no column "text", .*"id", "Text": --text-column'):
-            predicted(run, tmp_path, text, name)
+        refuses(MismatchError, r'no column "text", .*"id", "Text": --text-column', predicted, run, tmp_path, text, name)
         assert predicted(run, tmp_path, text, name, text_column="Text") == expected
         assert predicted(run, tmp_path, "text\nlovely film\nawful film\n", name) == expected
     (tmp_path / "b.csv").write_text("id,text,class\n7,lovely film,pos\n")
-    with pytest.raises(MismatchError, match='no column "label"'):
-        distls.evaluate(run, tmp_path / "b.csv")
+    refuses(MismatchError, 'no column "label"', distls.evaluate, run, tmp_path / "b.csv")
     assert distls.evaluate(run, tmp_path / "b.csv", label_column="class").error == 0
 
 
@@ -338,5 +335,4 @@ def test_the_advice_of_a_refusal_helps(scoring, tmp_path, text, command, advice)
 def test_options_of_files_are_refused_for_a_data_set(scoring):
     with pytest.raises(DistlsError, match="separator is for source files"):
         distls.evaluate(scoring, scoring.with_name("run-data"), separator=";")
-    with pytest.raises(TypeError, match="nonsense"):
-        distls.evaluate(scoring, scoring.with_name("train.csv"), nonsense=1)
+    refuses(TypeError, "nonsense", distls.evaluate, scoring, scoring.with_name("train.csv"), nonsense=1)

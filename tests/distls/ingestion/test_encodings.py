@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 from helpers import distls as command
-from helpers import printed
+from helpers import printed, raised, refuses
 
 import distls
 from distls import ingest, open_dataset
@@ -92,16 +92,14 @@ def test_documents_and_numbered_columns(tmp_path):
     ],
 )
 def test_refusals_name_the_option(tmp_path, written, options, kind, keyword):
-    with pytest.raises(kind, match=keyword):
-        rows_of(tmp_path, written, label_column="y", **options)
+    refuses(kind, keyword, rows_of, tmp_path, written, label_column="y", **options)
 
 
 @pytest.mark.parametrize("encoding", ["zlib", "../x", 7])
 def test_a_recorded_encoding_is_judged(tmp_path, encoding):
     model = like_model(load_model(trained(tmp_path)), "m")
     model.meta.source["recipe"]["encoding"] = encoding
-    with pytest.raises(FormatError):
-        open_like(model)
+    raised(FormatError, open_like, model)
 
 
 def trained(folder):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import ingest_helpers
 import numpy as np
 import pytest
-from helpers import printed
+from helpers import printed, raised, refuses
 
 import distls
 from distls import CsvOptions, ingest, open_dataset
@@ -152,9 +152,8 @@ def test_workers_that_never_saw_it_registered_read_the_same_bits_and_a_model_tra
 def test_a_refusal_names_file_and_line(tmp_path, sources):
     path = tmp_path / "bad.txt"
     path.write_text("[1, 2, 3]\n[0, 1, 2]\n[1, 2]\n[0, 3, 4]\n")
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d")
-    assert str(caught.value) == f"{path}:3: 1 numbers behind the label, there should be 2"
+    said = raised(BadInputError, ingest, path, tmp_path / "d")
+    assert said == f"{path}:3: 1 numbers behind the label, there should be 2"
     report = ingest(path, tmp_path / "d", on_error="skip")
     assert (report.rows, report.skipped) == (3, 1)
     assert report.skipped_lines == (f"{path}:3: 1 numbers behind the label, there should be 2",)
@@ -175,15 +174,12 @@ def test_its_options_are_its_own(tmp_path, sources):
         "read must be CsvOptions for sources of format csv, not NumbersOptions"
     )
     assert refusal(np.ones((2, 2)), read=CsvOptions()) == "read is for files; arrays in memory were given"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'units'"):
-        ingest(sources[0], tmp_path / "d", units=2)
-    with pytest.raises(TypeError, match="argument 'label'; it is label_column"):
-        ingest(table, tmp_path / "d", label="y")
+    refuses(TypeError, "unexpected keyword argument 'units'", ingest, sources[0], tmp_path / "d", units=2)
+    refuses(TypeError, "argument 'label'; it is label_column", ingest, table, tmp_path / "d", label="y")
     assert refusal(table, target="y") == (
         "target must be one of auto, class, continuous, not 'y'; --label-column names the column of labels"
     )
-    with pytest.raises(ValueError, match="there is a format numbers already"):
-        format_registry.register(NumbersFormat())
+    refuses(ValueError, "there is a format numbers already", format_registry.register, NumbersFormat())
 
 
 def test_the_command_line_has_it_too(tmp_path, sources):

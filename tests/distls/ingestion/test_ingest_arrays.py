@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised, refuses
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
@@ -102,9 +103,8 @@ def test_unsorted_and_repeated_columns_of_a_matrix_are_put_in_order(tmp_path):
 def test_dense_rows_are_as_wide_as_those_they_are_to_be_like(tmp_path):
     ingest(np.ones((4, 3)), tmp_path / "d", y=[0, 1, 0, 1])
     for width in (2, 4):
-        with pytest.raises(MismatchError) as caught:
-            ingest(np.ones((2, width)), tmp_path / "e", y=[0, 1], like=tmp_path / "d")
-        assert str(caught.value) == f"X: {width} columns, but {tmp_path}/d has 3 features"
+        said = raised(MismatchError, ingest, np.ones((2, width)), tmp_path / "e", y=[0, 1], like=tmp_path / "d")
+        assert said == f"X: {width} columns, but {tmp_path}/d has 3 features"
         assert not (tmp_path / "e").exists()
 
 
@@ -115,5 +115,4 @@ def test_an_archive_whose_directory_leads_before_its_start_is_refused(tmp_path):
     end = content.rindex(b"PK\x05\x06")
     # the directory's own place, by which all places are shifted
     path.write_bytes(content[: end + 16] + b"\xff\xff\xff\x7f" + content[end + 20 :])
-    with pytest.raises(BadInputError, match=r"x\.npz: not a readable npz file \(its directory leads out"):
-        ingest(path, tmp_path / "d")
+    refuses(BadInputError, r"x\.npz: not a readable npz file \(its directory leads out", ingest, path, tmp_path / "d")

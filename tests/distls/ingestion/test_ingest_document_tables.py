@@ -5,6 +5,7 @@ import gzip
 
 import numpy as np
 import pytest
+from helpers import raised, refuses
 from ingest_helpers import csv_documents, make_documents, write_json, write_plain
 
 from distls import ingest, open_dataset
@@ -131,9 +132,7 @@ TABLE_REFUSALS = [
 def test_refused_tables(tmp_path, text, options, message):
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", text_column="text", **options)
-    assert str(caught.value) == message.format(a=path)
+    assert raised(BadInputError, ingest, path, tmp_path / "d", text_column="text", **options) == message.format(a=path)
     assert not (tmp_path / "d").exists()
 
 
@@ -184,8 +183,7 @@ def test_sets_of_labels_of_fasttext(tmp_path):
     with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with --multilabel"):
         ingest(path, tmp_path / "e")
     path.write_text("__label__a x\ny\n")
-    with pytest.raises(BadInputError, match=r'a.txt:2: "y": expected __label__NAME'):
-        ingest(path, tmp_path / "e")
+    refuses(BadInputError, r'a.txt:2: "y": expected __label__NAME', ingest, path, tmp_path / "e")
 
 
 def test_labels_of_fasttext_that_are_joined_to_their_documents_are_named(tmp_path):
@@ -212,8 +210,7 @@ def test_numbers_before_documents_are_labels(tmp_path):
 )
 def test_tables_of_two_columns_stay_tables(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(BadInputError, match="name the column of labels with --label-column"):
-        ingest(tmp_path / "a.txt", tmp_path / "d")
+    refuses(BadInputError, "name the column of labels with --label-column", ingest, tmp_path / "a.txt", tmp_path / "d")
 
 
 # -- tables that hold documents ----------------------------------------------------------------------------

@@ -170,10 +170,9 @@ def test_text_is_not_like_other_data(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n2 2:1\n")
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": 1}')
     ingest(tmp_path / "a.svm", tmp_path / "d")
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "a.jsonl", tmp_path / "t", like=tmp_path / "d", n_features=2)
+    said = raised(MismatchError, ingest, tmp_path / "a.jsonl", tmp_path / "t", like=tmp_path / "d", n_features=2)
     message = f"{tmp_path}/a.jsonl is raw text, but {tmp_path}/d has features of svmlight sources"
-    assert str(caught.value) == message
+    assert said == message
 
 
 # -- refusals --------------------------------------------------------------------------------------------

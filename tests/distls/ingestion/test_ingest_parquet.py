@@ -5,6 +5,7 @@ import sys
 import ingest_helpers
 import numpy as np
 import pytest
+from helpers import raised
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
@@ -227,9 +228,8 @@ MISSING = "" + MISSING_VALUE
 )  # fmt: skip
 def test_refused_columns(tmp_path, columns, message):
     write(tmp_path / "a.parquet", {**ROWS, **columns})
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
-    assert str(caught.value) == message.format(a=tmp_path / "a.parquet")
+    said = raised(BadInputError, ingest, tmp_path / "a.parquet", tmp_path / "d", label_column="y")
+    assert said == message.format(a=tmp_path / "a.parquet")
     assert not (tmp_path / "d").exists()
 
 
@@ -237,10 +237,9 @@ def test_of_several_files_the_one_with_an_index_out_of_range_is_named(tmp_path):
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     write(a, {"indices": [[0], [1]], "values": [[1.0], [2.0]], "y": [0, 1]})
     write(b, {"indices": [[0], [], [1, 2**32]], "values": [[1.0], [], [2.0, 3.0]], "y": [0, 1, 0]}, group=2)
-    with pytest.raises(BadInputError) as caught:
-        ingest([a, b], tmp_path / "d", label_column="y")
+    said = raised(BadInputError, ingest, [a, b], tmp_path / "d", label_column="y")
     rule = f"an index must be a whole number from 0 to {2**32 - 1}"
-    assert str(caught.value) == f'{b}, row 2: column "indices": {2**32}: {rule}'
+    assert said == f'{b}, row 2: column "indices": {2**32}: {rule}'
 
 
 def test_refused_rows_are_skipped_and_counted(tmp_path):
@@ -264,9 +263,8 @@ def test_checksums_of_pages_are_verified(tmp_path):
     content = path.read_bytes()
     value = content.index(np.float64(77.0).tobytes())
     path.write_bytes(content[: value + 3] + b"\x01" + content[value + 4 :])
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", label_column="y")
-    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
+    assert said.startswith(f"{path}: not a readable parquet file (")
     assert not (tmp_path / "d").exists()
 
 
@@ -276,9 +274,8 @@ def test_a_damaged_list_column_is_refused_before_it_is_surveyed(tmp_path):
     pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * 8 + content[12:])  # the header of the first page
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", label_column="y")
-    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
+    assert said.startswith(f"{path}: not a readable parquet file (")
     assert not (tmp_path / "d").exists()
 
 
@@ -286,9 +283,8 @@ def test_a_damaged_name_of_a_column_is_refused(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"number": [1.0, 2.0], "y": [0, 1]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"number", b"num\xffer"))
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", label_column="y")
-    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+    said = raised(BadInputError, ingest, path, tmp_path / "d", label_column="y")
+    assert said.startswith(f"{path}: not a readable parquet file (")
 
 
 def test_refused_files_and_options(tmp_path, monkeypatch):
@@ -333,9 +329,8 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
 def test_text_that_is_not_utf8_is_refused(tmp_path, column):
     columns = {**ROWS, column: pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)}
     write(tmp_path / "a.parquet", columns)
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.parquet", tmp_path / "d", label_column="y")
-    assert str(caught.value) == f'{tmp_path}/a.parquet: column "{column}" is not UTF-8 text'
+    said = raised(BadInputError, ingest, tmp_path / "a.parquet", tmp_path / "d", label_column="y")
+    assert said == f'{tmp_path}/a.parquet: column "{column}" is not UTF-8 text'
 
 
 @pytest.mark.parametrize("asked", [{"categorical": ["kind"]}, {"label_column": "kind"}])
@@ -356,6 +351,5 @@ def test_codes_without_values_are_refused(tmp_path, monkeypatch, asked):
             yield batch.set_column(at, "kind", codes)
 
     monkeypatch.setattr(parquet_files, "parquet_batches", damaged)
-    with pytest.raises(BadInputError) as caught:
-        ingest(path, tmp_path / "d", **{"label_column": "y", **asked})
-    assert str(caught.value) == f"{path}: not a readable parquet file (Index 1 out of bounds)"
+    said = raised(BadInputError, ingest, path, tmp_path / "d", **{"label_column": "y", **asked})
+    assert said == f"{path}: not a readable parquet file (Index 1 out of bounds)"

@@ -7,6 +7,7 @@ import shutil
 import ingest_helpers
 import numpy as np
 import pytest
+from helpers import raised, refuses
 from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 from scipy.sparse import csr_array
 
@@ -28,9 +29,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
     message = f'{tmp_path}/a.svm:78: "3:1": index 3 comes after index 5; indices must increase within a row'
     for size in (50, 700, 10**6):
         monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
-        with pytest.raises(BadInputError) as caught:
-            ingest(tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
-        assert str(caught.value) == message
+        assert raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", executor=Reversed()) == message
         assert not (tmp_path / "d").exists()
     report = ingest(tmp_path / "a.svm", tmp_path / "d", on_error="skip")
     assert (report.rows, report.skipped, report.skipped_lines) == (119, 1, (message,))
@@ -42,10 +41,8 @@ def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
     lines[211] = "1 5:x"
     lines[250] = "y 5:1"
     (tmp_path / "a.svm.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.svm.gz", tmp_path / "d")
     first = f'{tmp_path}/a.svm.gz:212: "5:x": a value must be a decimal number'
-    assert str(caught.value) == (
+    assert raised(BadInputError, ingest, tmp_path / "a.svm.gz", tmp_path / "d") == (
         f"{first}; 2 of 300 lines read are refused: a value must be a decimal number (1, from "
         f"{tmp_path}/a.svm.gz:212), a label must be a decimal number (1, from {tmp_path}/a.svm.gz:251)"
     )
@@ -59,9 +56,8 @@ def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_p
     monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "MAX_LINE", 5000)
     monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "_READ_BYTES", 100)
     (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d")
-    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
+    said = raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d")
+    assert said == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
 
 
 FIRST_LINES = {
@@ -81,8 +77,7 @@ def test_a_first_line_is_refused_as_later_ones_are(tmp_path, name):
     """Fault: A first line that does not end | compressed sources, each format of lines | one line, after 64 MiB"""
     start, options = FIRST_LINES[name]
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(start + b"7" * (65 * 2**20), 1))
-    with pytest.raises(BadInputError, match="a line of more than 64 MiB"):
-        ingest(tmp_path / f"{name}.gz", tmp_path / "d", **options)
+    refuses(BadInputError, "a line of more than 64 MiB", ingest, tmp_path / f"{name}.gz", tmp_path / "d", **options)
 
 
 @pytest.mark.parametrize("separator", [None, ";"])
@@ -132,17 +127,15 @@ def test_columns_that_metadata_cannot_name_are_refused():
 )  # fmt: skip
 def test_refused_text(tmp_path, text, options, message):
     (tmp_path / "a.svm").write_text(text)
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
-    assert str(caught.value) == message.format(a=tmp_path / "a.svm")
+    said = raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", **options)
+    assert said == message.format(a=tmp_path / "a.svm")
     assert not (tmp_path / "d").exists()
 
 
 def test_a_folder_of_pictures_is_told_what_to_do(tmp_path):
     (tmp_path / "cats").mkdir()
     (tmp_path / "cats" / "1.PNG").write_bytes(b"\x89PNG")
-    with pytest.raises(BadInputError, match=r"a folder of pictures; .*: numpy\.savez"):
-        ingest(tmp_path, tmp_path / "d")
+    refuses(BadInputError, r"a folder of pictures; .*: numpy\.savez", ingest, tmp_path, tmp_path / "d")
     (tmp_path / "a.csv").write_text("a,b,y\n1,2,p\n3,4,q\n")
     with pytest.raises(ParameterError, match="--multilabel of ingest and train is for documents of a table"):
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", multilabel=True)
@@ -219,9 +212,7 @@ def test_refused_sources(tmp_path):
 )
 def test_refused_options(tmp_path, options, message):
     (tmp_path / "a.svm").write_text(make_text(20))
-    with pytest.raises(ParameterError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
-    assert str(caught.value) == message
+    assert raised(ParameterError, ingest, tmp_path / "a.svm", tmp_path / "d", **options) == message
     assert not (tmp_path / "d").exists()
 
 
@@ -238,9 +229,8 @@ def test_refused_options(tmp_path, options, message):
 def test_values_whose_squares_are_beyond_float64(tmp_path, transform, message):
     x, y = np.array([[1e300, 0], [-1e300, 1.0]]), np.array([0, 1])
     for rows in (x, csr_array(x)):
-        with pytest.raises(BadInputError) as caught:
-            ingest(rows, tmp_path / "d", y=y, dtype="float64", transform=transform)
-        assert str(caught.value) == message.format(d=tmp_path / "d")
+        said = raised(BadInputError, ingest, rows, tmp_path / "d", y=y, dtype="float64", transform=transform)
+        assert said == message.format(d=tmp_path / "d")
         ingest(rows, tmp_path / "scaled", y=y, dtype="float64", transform=f"scale=1e+300,{transform}")
         shutil.rmtree(tmp_path / "scaled")
 
@@ -249,16 +239,13 @@ def test_an_existing_folder_is_not_touched(tmp_path):
     (tmp_path / "a.svm").write_text(make_text(20))
     ingest(tmp_path / "a.svm", tmp_path / "d")
     before = file_bytes(tmp_path / "d")
-    with pytest.raises(StorageError) as caught:
-        ingest(tmp_path / "a.svm", tmp_path / "d")
-    assert str(caught.value) == f"{tmp_path}/d: exists already; remove it or choose another name"
+    said = raised(StorageError, ingest, tmp_path / "a.svm", tmp_path / "d")
+    assert said == f"{tmp_path}/d: exists already; remove it or choose another name"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(StorageError):
-        ingest(tmp_path / "a.svm", tmp_path / "mine")
+    raised(StorageError, ingest, tmp_path / "a.svm", tmp_path / "mine")
     (tmp_path / "new-x").write_text("a file")
-    with pytest.raises(StorageError):
-        ingest(tmp_path / "a.svm", tmp_path / "new", split=["x=0.3"])
+    raised(StorageError, ingest, tmp_path / "a.svm", tmp_path / "new", split=["x=0.3"])
     assert not (tmp_path / "new").exists()
     assert file_bytes(tmp_path / "d") == before
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "x"

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 from ingest_helpers import file_bytes, make_text, small_ranges  # noqa: F401
 
 import distls.ingestion.request.source_plan
@@ -109,8 +109,7 @@ def test_other_arguments_or_sources_do_not_resume(tmp_path):
     os.utime(source, (1, 1))
     assert refusal(source) == f"{start} {source} has changed since; {tail}"
     source.unlink()
-    with pytest.raises(BadInputError, match="no such file"):
-        ingest(source, tmp_path / "d", seed=1)
+    refuses(BadInputError, "no such file", ingest, source, tmp_path / "d", seed=1)
     assert (tmp_path / "d" / ".ingest").exists()
 
 
@@ -125,8 +124,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path):
     assert raised(BadInputError, ingest, tmp_path / "a.svm", tmp_path / "d", progress=change) == (
         f"{tmp_path}/a.svm: changed while it was being ingested; ingest it again from the start"
     )
-    with pytest.raises(FormatError):
-        open_dataset(tmp_path / "d")
+    raised(FormatError, open_dataset, tmp_path / "d")
 
 
 @pytest.mark.parametrize("step", ["write_chunk", "write_record"])

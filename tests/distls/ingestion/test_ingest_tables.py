@@ -338,9 +338,8 @@ def test_the_command_line_takes_every_option(tmp_path):
 )  # fmt: skip
 def test_refused_tables(tmp_path, text, options, message):
     (tmp_path / "a.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(BadInputError) as caught:
-        ingest(tmp_path / "a.csv", tmp_path / "d", **{"label_column": "last", **options})
-    assert str(caught.value) == message.format(a=tmp_path / "a.csv")
+    said = raised(BadInputError, ingest, tmp_path / "a.csv", tmp_path / "d", **{"label_column": "last", **options})
+    assert said == message.format(a=tmp_path / "a.csv")
     assert not (tmp_path / "d").exists()
 
 
@@ -366,9 +365,8 @@ def test_refused_tables(tmp_path, text, options, message):
 )  # fmt: skip
 def test_refused_options(tmp_path, options, message):
     (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
-    with pytest.raises(ParameterError) as caught:
-        ingest(tmp_path / "a.csv", tmp_path / "d", **{"label_column": "c", **options})
-    assert str(caught.value) == message.format(a=tmp_path / "a.csv")
+    said = raised(ParameterError, ingest, tmp_path / "a.csv", tmp_path / "d", **{"label_column": "c", **options})
+    assert said == message.format(a=tmp_path / "a.csv")
     assert not (tmp_path / "d").exists()
 
 
@@ -381,9 +379,8 @@ def test_files_that_do_not_go_together(tmp_path):
         ("e.csv", "a,c\n1,2\n", 'its columns are not those of {a}: it has no "b", and it has "c"'),
     ):
         (tmp_path / name).write_text(text)
-        with pytest.raises(BadInputError) as caught:
-            ingest([tmp_path / "a.csv", tmp_path / name], tmp_path / "d", label_column="b")
-        assert str(caught.value) == f"{tmp_path}/{name}: {why.format(a=tmp_path / 'a.csv')}"
+        said = raised(BadInputError, ingest, [tmp_path / "a.csv", tmp_path / name], tmp_path / "d", label_column="b")
+        assert said == f"{tmp_path}/{name}: {why.format(a=tmp_path / 'a.csv')}"
 
 
 @pytest.mark.fast_cases(

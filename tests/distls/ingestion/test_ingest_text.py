@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers import raised
 from ingest_helpers import file_bytes, make_text, small_ranges, sorted_rows  # noqa: F401
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -164,9 +165,8 @@ def test_like_refuses_what_does_not_go_with_it(tmp_path, text, options, message)
     (tmp_path / "a.svm").write_text("3 1:1 4:1\n5 2:1\n")
     (tmp_path / "b.svm").write_text(text)
     ingest(tmp_path / "a.svm", tmp_path / "d")
-    with pytest.raises(MismatchError) as caught:
-        ingest(tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d", **options)
-    assert str(caught.value) == message.format(b=tmp_path / "b.svm", d=tmp_path / "d")
+    said = raised(MismatchError, ingest, tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d", **options)
+    assert said == message.format(b=tmp_path / "b.svm", d=tmp_path / "d")
     assert not (tmp_path / "e").exists()
 
 

@@ -84,9 +84,8 @@ def test_numbers_that_are_classes_with_words_beside_them(tmp_path):
 )
 def test_words_and_numbers_do_not_go_together(tmp_path, known, labels, message):
     ingest(np.ones((2, 1)), tmp_path / "d", y=np.array(known))
-    with pytest.raises(MismatchError) as caught:
-        ingest(np.ones((2, 1)), tmp_path / "t", y=np.array(labels), like=tmp_path / "d")
-    assert str(caught.value) == message.format(d=tmp_path / "d")
+    said = raised(MismatchError, ingest, np.ones((2, 1)), tmp_path / "t", y=np.array(labels), like=tmp_path / "d")
+    assert said == message.format(d=tmp_path / "d")
     assert not (tmp_path / "t").exists()
 
 

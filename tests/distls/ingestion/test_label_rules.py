@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import refuses
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
@@ -117,8 +118,7 @@ def test_rows_in_memory_too(tmp_path):
     # several targets are no labels: rows are judged by their features alone
     ingest(x, tmp_path / "targets", y=np.arange(2.0 * N).reshape(N, 2)[:, ::-1], drop="empty", shuffle=False)
     assert np.array_equal(read_all(tmp_path / "targets")[1][0], [1.0, 0.0])
-    with pytest.raises(ParameterError, match="labels are for files"):
-        ingest(x, tmp_path / "e", labels=tmp_path / "map.txt")
+    refuses(ParameterError, "labels are for files", ingest, x, tmp_path / "e", labels=tmp_path / "map.txt")
 
 
 @pytest.mark.fast_cases("csv", "frame", "vw", r"nan\.parquet", r"nan\.vw")
@@ -161,8 +161,7 @@ def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path, source)
     if source in ("y", "array"):
         options = {"y": frame["y"] if source == "y" else np.array([1, np.nan, 2] * 2)}
         given = frame[["x"]] if source == "y" else frame[["x"]].to_numpy()
-    with pytest.raises(BadInputError, match="label"):
-        ingest(given, tmp_path / "d", **options)
+    refuses(BadInputError, "label", ingest, given, tmp_path / "d", **options)
     report = ingest(given, tmp_path / "d", **options, drop="unknown", shuffle=False)
     assert (report.dropped, report.skipped) == ({"unknown": 2}, 0)
     classes = ["a", "b"] if words else [1, 2]
@@ -173,8 +172,7 @@ def test_rows_without_a_label_are_left_out_where_that_is_asked(tmp_path, source)
 def test_names_of_columns_do_not_make_rows_unlabelled(tmp_path, name):
     table = pd.DataFrame({name: ["1", "1e999", "3"], "y": ["0", "1", "1"]})
     table.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(BadInputError, match="float32"):
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", drop="unknown")
+    refuses(BadInputError, "float32", ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y", drop="unknown")
 
 
 def test_labels_by_position_from_text_and_arrays_are_the_same(tmp_path):
@@ -276,8 +274,7 @@ def test_what_is_not_left_out_is_refused_with_its_place(tmp_path, name):
     (tmp_path / "map.txt").write_text("a x\nb y\n")
     options = {"id_column": "comment", "labels": tmp_path / "labels.txt"}
     options |= {"label_map": tmp_path / "map.txt"} if name == "unknown" else {}
-    with pytest.raises(BadInputError, match=message):
-        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
+    refuses(BadInputError, message, ingest, tmp_path / "a.svm", tmp_path / "d", **options)
     if name in ("labels", "several", "unknown", "judged"):
         report = ingest(tmp_path / "a.svm", tmp_path / "d", on_error="skip", **options)
         assert (report.rows, report.skipped) == (2, 1)
@@ -297,8 +294,7 @@ def test_what_is_not_left_out_is_refused_with_its_place(tmp_path, name):
 def test_maps_that_are_none_are_refused(tmp_path, text, options, error, message):
     (tmp_path / "a.svm").write_text("1 1:1\n2 1:2\n")
     (tmp_path / "map.txt").write_text(text)
-    with pytest.raises(error, match=message):
-        ingest(tmp_path / "a.svm", tmp_path / "d", label_map=tmp_path / "map.txt", **options)
+    refuses(error, message, ingest, tmp_path / "a.svm", tmp_path / "d", label_map=tmp_path / "map.txt", **options)
     assert not (tmp_path / "d").exists()
 
 
@@ -321,8 +317,7 @@ def test_an_unfinished_ingest_goes_on_with_the_same_files_only(tmp_path):
     with pytest.raises(IncompleteError, match=r"its drop was \[\], not \['empty'\]"):
         ingest(data, tmp_path / "d", drop="empty", **options)
     (tmp_path / "labels.txt").write_text("".join(f"{IDS[n]}\t{n % 2}\n" for n in range(N)) + "x\t1\n")
-    with pytest.raises(IncompleteError, match=r"labels\.txt has changed since"):
-        ingest(data, tmp_path / "d", **options)
+    refuses(IncompleteError, r"labels\.txt has changed since", ingest, data, tmp_path / "d", **options)
 
 
 def test_options_are_those_of_every_format():
@@ -412,8 +407,7 @@ def test_frames_name_their_labels(tmp_path):
     ],
 )
 def test_what_is_no_set_is_refused(tmp_path, y, keyword):
-    with pytest.raises(BadInputError, match=keyword):
-        ingest(X, tmp_path / "d", y=y, multilabel=True)
+    refuses(BadInputError, keyword, ingest, X, tmp_path / "d", y=y, multilabel=True)
 
 
 def test_a_frame_of_one_column_is_one_label_a_row(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import raised, refuses
 
 from distls.ingestion.request.like import check_source, check_transforms
 
@@ -48,18 +49,15 @@ def test_sources_as_they_are_written(name):
 )  # fmt: skip
 @pytest.mark.parametrize(("name", "member", "value"), BAD)
 def test_sources_with_a_member_of_another_type(name, member, value):
-    with pytest.raises(ValueError, match="its source recipe: "):
-        check_source({"format": name, "recipe": GOOD[name] | {member: value}})
+    refuses(ValueError, "its source recipe: ", check_source, {"format": name, "recipe": GOOD[name] | {member: value}})
 
 
 def test_sources_of_other_formats():
     for source in ({}, {"format": "svmlight"}, {"format": "vw", "recipe": GOOD["vw"] | {"hash_bits": None}}):
         check_source(source)
-    with pytest.raises(ValueError, match="field `columns`"):  # read as a table, whatever it calls itself
-        check_source({"format": "svmlight", "recipe": {"features": []}})
+    refuses(ValueError, "field `columns`", check_source, {"format": "svmlight", "recipe": {"features": []}})
     for source in ({"format": 1}, {"recipe": []}):
-        with pytest.raises(ValueError, match="its source: Expected"):
-            check_source(source)
+        refuses(ValueError, "its source: Expected", check_source, source)
 
 
 FITTED = {"idf": np.ones(3), "std": np.ones(3), "mean": np.zeros(3), "kept": np.array([0, 2, 5])}
@@ -93,5 +91,4 @@ def test_transforms_as_they_are_written():
 )  # fmt: skip
 def test_transforms_of_other_rows(steps, arrays):
     fitted = {name: array for name, array in (FITTED | arrays).items() if array is not None}
-    with pytest.raises(ValueError):
-        check_transforms(steps, fitted, 3)
+    raised(ValueError, check_transforms, steps, fitted, 3)

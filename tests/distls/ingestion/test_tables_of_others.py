@@ -7,6 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import refuses
 from ingest_helpers import small_ranges  # noqa: F401
 
 import distls
@@ -68,8 +69,7 @@ def test_padded_values_of_svmlight_text(tmp_path):
     ingest(tmp_path / "a.svm", tmp_path / "d", shuffle=False)
     assert read_all(tmp_path / "d")[0].tolist() == [[1, 0, 0.5], [0, 2, 0]]
     (tmp_path / "b.svm").write_text("0 1:1\n1 2: 2:1\n0 1: \n")
-    with pytest.raises(BadInputError, match=r'b.svm:2: "2:": .*2 of 3 lines'):
-        ingest(tmp_path / "b.svm", tmp_path / "e")
+    refuses(BadInputError, r'b.svm:2: "2:": .*2 of 3 lines', ingest, tmp_path / "b.svm", tmp_path / "e")
 
 
 @pytest.mark.parametrize(("late", "names"), [(("u", "v"), ["a", "n=", "n=u", "n=v"]), ((1, 2), ["a", "n"])])
@@ -84,8 +84,7 @@ def test_a_field_that_is_null_at_first(tmp_path, late, names):
 def test_dates_of_another_order_name_the_option(tmp_path):
     rows = [f"{1 + k % 12}/{1 + k % 12}/2024,{k % 2}\n" for k in range(600)]
     (tmp_path / "a.csv").write_text("day,y\n" + "".join(rows) + "13/1/2024,1\n")
-    with pytest.raises(BadInputError, match=r"602: .*NAME=date:dmy"):
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    refuses(BadInputError, r"602: .*NAME=date:dmy", ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y")
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", kind="day=date:dmy")
 
 
@@ -106,8 +105,7 @@ def test_values_of_several_types_are_those_of_their_csv_file(tmp_path, dtype):
     frame.to_csv(tmp_path / "a.csv", index=False)
     expected = columns_of(tmp_path / "a.csv", tmp_path / "a", impute="category")
     assert columns_of(frame, tmp_path / "b", impute="category")[:2] == expected[:2]
-    with pytest.raises(BadInputError, match='"c"'):
-        ingest(frame.assign(c=[{1}, "a"] * 9), tmp_path / "c", label_column="y")
+    refuses(BadInputError, '"c"', ingest, frame.assign(c=[{1}, "a"] * 9), tmp_path / "c", label_column="y")
 
 
 def test_numbers_with_leading_zeros_are_named(tmp_path):
@@ -224,8 +222,7 @@ def test_a_column_with_values_and_without_name_stays(tmp_path):
 )
 def test_lines_that_are_no_part_of_the_table_are_named(tmp_path, text, keyword):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(BadInputError, match=keyword):
-        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    refuses(BadInputError, keyword, ingest, tmp_path / "a.csv", tmp_path / "d", label_column="y")
 
 
 @pytest.mark.usefixtures("small_ranges")
@@ -290,8 +287,7 @@ def test_a_column_without_a_single_value_is_one_of_gaps(tmp_path, dtype):
         assert [name for name in names if name.startswith("e")][-1].endswith("[missing]")
         assert not np.delete(np.array(x), names.index("a"), 1).any()
         assert any('"e" (all rows: ' in notice for notice in notices)
-        with pytest.raises(BadInputError, match=r'"e": .*missing'):
-            columns_of(source, tmp_path / "d")
+        refuses(BadInputError, r'"e": .*missing', columns_of, source, tmp_path / "d")
 
 
 def test_a_file_without_a_value_of_a_column_goes_with_the_others(tmp_path):
@@ -349,8 +345,7 @@ def test_texts_of_another_encoding_are_one_kind_of_trouble(tmp_path):
 @pytest.mark.parametrize("name", ["a.json", "a.txt"])
 def test_a_json_array_is_named(tmp_path, name):
     pd.DataFrame({"text": ["a b", "c d"], "y": [0, 1]}).to_json(tmp_path / name, orient="records")
-    with pytest.raises(BadInputError, match=r"JSON array.*lines=True"):
-        ingest(tmp_path / name, tmp_path / "d")
+    refuses(BadInputError, r"JSON array.*lines=True", ingest, tmp_path / name, tmp_path / "d")
 
 
 def test_nan_of_json_is_a_missing_label(tmp_path):
@@ -497,8 +492,7 @@ def test_only_the_year_is_the_last(text, named):
 
 
 def test_a_split_needs_a_name(tmp_path):
-    with pytest.raises(ParameterError, match=r"a split is NAME=FRACTION .*, not 0\.1"):
-        ingested(tmp_path, range(N), split=0.1)
+    refuses(ParameterError, r"a split is NAME=FRACTION .*, not 0\.1", ingested, tmp_path, range(N), split=0.1)
 
 
 def test_labels_that_are_dates_are_named(tmp_path):

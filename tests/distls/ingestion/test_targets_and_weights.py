@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import refuses
 
 import distls
 from distls import ingest, open_dataset
@@ -78,8 +79,7 @@ def test_a_model_of_several_targets_scores_and_predicts_files(tmp_path):
         written = pd.read_csv(tmp_path / "p.csv")[[f"prediction_{name}" for name in TARGETS]].to_numpy()
         assert np.allclose(written, expected, rtol=1e-6)
     frame.drop(columns="t1").to_csv(tmp_path / "one.csv", index=False)
-    with pytest.raises(MismatchError, match='no column "t1", the labels'):
-        distls.evaluate(tmp_path / "m", tmp_path / "one.csv")
+    refuses(MismatchError, 'no column "t1", the labels', distls.evaluate, tmp_path / "m", tmp_path / "one.csv")
 
 
 def test_a_number_behind_prediction_is_a_place(tmp_path):
@@ -111,8 +111,7 @@ def test_a_number_behind_prediction_is_a_place(tmp_path):
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
 def test_refused_targets(tmp_path, name, labels, options, kind, keyword):
     sources(make_frame(), tmp_path)
-    with pytest.raises(kind, match=keyword):
-        ingest(tmp_path / name, tmp_path / "d", label_column=labels, **options)
+    refuses(kind, keyword, ingest, tmp_path / name, tmp_path / "d", label_column=labels, **options)
 
 
 # -- weights of svmlight text ----------------------------------------------------------------------------
@@ -178,8 +177,7 @@ def test_refused_weights(weighted, tmp_path, name, options, keyword):
     (tmp_path / "bad.svm").write_text("1:1 1:1\n0:-1 1:1\n1:x 1:1\n0:1:2 1:2\n")
     if "weights" in options:
         options = {**options, "weights": tmp_path / options["weights"]}
-    with pytest.raises(DistlsError, match=keyword):
-        ingest(tmp_path / name, tmp_path / "d", **options)
+    refuses(DistlsError, keyword, ingest, tmp_path / name, tmp_path / "d", **options)
 
 
 def test_rows_without_one_of_several_targets_are_left_out_as_asked(tmp_path):

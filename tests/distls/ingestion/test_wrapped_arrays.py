@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import xarray
-from helpers import labelled_rows
+from helpers import labelled_rows, refuses
 
 from distls import CSGDRegressor, GeneralizedLeastSquaresRegressor, StochasticClassifier, fit, ingest, open_dataset
 from distls.ingestion.formats.memory_arrays import unwrapped
@@ -58,26 +58,22 @@ NONE = [
 @pytest.mark.parametrize(("wrong", "message"), NONE)
 def test_what_is_no_array_is_one_line(wrong, message, tmp_path):
     for estimator in (StochasticClassifier(), GeneralizedLeastSquaresRegressor()):
-        with pytest.raises(BadInputError, match=message):
-            estimator.fit(wrong, Y)
+        refuses(BadInputError, message, estimator.fit, wrong, Y)
         with pytest.raises(BadInputError, match=message):
             type(estimator)(passes=1).fit(X, Y).predict(wrong)
-    with pytest.raises(BadInputError, match=message):
-        ingest(wrong, tmp_path / "d", y=Y)
+    refuses(BadInputError, message, ingest, wrong, tmp_path / "d", y=Y)
     assert not list(tmp_path.iterdir())
 
 
 def test_arrays_are_no_data_set():
-    with pytest.raises(ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"):
-        fit("sgd", X)
+    refuses(ParameterError, "a ndarray is no data set: give a path or a Dataset; arrays are for", fit, "sgd", X)
 
 
 def test_what_is_masked_is_missing(tmp_path):
     x = np.ma.masked_array(np.arange(24.0).reshape(12, 2), mask=[[0, 1]] + [[0, 0]] * 11)
     y = np.ma.masked_array([0, 1, 2] * 4, mask=[0, 0, 1] * 4)
     words = np.ma.masked_array(["a", "b", "c"] * 4, mask=y.mask)
-    with pytest.raises(BadInputError, match="row 0"):
-        ingest(x, tmp_path / "x", y=y.data)
+    refuses(BadInputError, "row 0", ingest, x, tmp_path / "x", y=y.data)
     for k, labels in enumerate((y, words)):
         report = ingest(x.data, tmp_path / f"{k}", y=labels, drop="unknown")
         assert report.dropped == {"unknown": 4}

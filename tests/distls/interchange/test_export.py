@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import distls as command
+from helpers import refuses
 from ingest_helpers import make_documents, write_json
 from sklearn.datasets import dump_svmlight_file
 from table_helpers import HEADER, OPTIONS, make_rows, write_rows
@@ -293,8 +294,7 @@ def test_own_missing_markers_are_refused(tmp_path):
     distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"}, executor="serial")
     for to, reader in {"onnx": "ONNX", "sklearn": "sklearn"}.items():
         message = f"run: -999 stand for missing values of this model, which {reader} would take for values"
-        with pytest.raises(ParameterError, match=message):
-            distls.export(tmp_path / "run", tmp_path / "m", to=to)
+        refuses(ParameterError, message, distls.export, tmp_path / "run", tmp_path / "m", to=to)
     distls.export(tmp_path / "run", tmp_path / "m.npz", to="npz")
 
 
@@ -517,8 +517,7 @@ def test_csv(made, tmp_path, sparse):
     assert same(np.array(table.columns[2:])[scores.argmax(axis=1)], model.predict(x))
     _, model, _ = made("two", "l2norm")
     message = "the transform l2norm cannot be expressed in csv; --to sklearn, onnx or npz"
-    with pytest.raises(ParameterError, match=message):
-        distls.export(model, tmp_path / "b.csv", to="csv")
+    refuses(ParameterError, message, distls.export, model, tmp_path / "b.csv", to="csv")
 
 
 # -- refusals --------------------------------------------------------------------------------------------
@@ -535,10 +534,8 @@ def test_the_command_and_its_refusals(tmp_path):
     assert "exists already" in ran.err
     with pytest.raises(ParameterError, match="--to must be one of onnx, sklearn"):
         distls.export(tmp_path / "run", tmp_path / "m", to="pmml")
-    with pytest.raises(DistlsError, match="there is no folder"):
-        distls.export(tmp_path / "run", tmp_path / "no" / "m", to="csv")
-    with pytest.raises(MismatchError, match="exists already"):
-        distls.export(tmp_path / "run", tmp_path / "m.onnx", to="csv")
+    refuses(DistlsError, "there is no folder", distls.export, tmp_path / "run", tmp_path / "no" / "m", to="csv")
+    refuses(MismatchError, "exists already", distls.export, tmp_path / "run", tmp_path / "m.onnx", to="csv")
 
 
 @pytest.mark.fast_cases("onnx-cls-calibrated least squares$")

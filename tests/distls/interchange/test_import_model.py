@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from helpers import distls as command
+from helpers import raised, refuses
 from sklearn.datasets import dump_svmlight_file
 from target_helpers import rows_with_numbers
 
@@ -102,11 +103,10 @@ def test_wrong_requests_are_refused(tmp_path):
     (tmp_path / "m").write_text(MODEL)
     with pytest.raises(ParameterError, match="--from must be one of liblinear"):
         distls.import_model(tmp_path / "m", tmp_path / "model", source="pmml")
-    with pytest.raises(MismatchError, match="exists already"):
-        distls.import_model(tmp_path / "m", tmp_path)
+    refuses(MismatchError, "exists already", distls.import_model, tmp_path / "m", tmp_path)
 
 
-# -- models that Vowpal Wabbit trained_by_vw predict the same here, and fits start from them -------------
+# -- models that Vowpal Wabbit trained predict the same here, and fits start from them --------------------
 
 
 HEAD = "Version 9.11.9\nbits:4\noptions:{}\nChecksum: 1\n:0\n"
@@ -212,9 +212,8 @@ def test_a_fit_starts_from_a_model_of_vw(tmp_path):
 )  # fmt: skip
 def test_what_is_not_such_a_model_is_refused(tmp_path, content, reason):
     (tmp_path / "m").write_text(content)
-    with pytest.raises(BadInputError) as caught:
-        distls.import_model(tmp_path / "m", tmp_path / "model", source="vw")
-    assert str(caught.value).startswith(f"{tmp_path}/m: not a model file of Vowpal Wabbit ({reason}")
+    said = raised(BadInputError, distls.import_model, tmp_path / "m", tmp_path / "model", source="vw")
+    assert said.startswith(f"{tmp_path}/m: not a model file of Vowpal Wabbit ({reason}")
     assert not (tmp_path / "model").exists()
 
 

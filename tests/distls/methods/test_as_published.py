@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import distls, labelled_rows, write_dataset
+from helpers import distls, labelled_rows, refuses, write_dataset
 from paper_boxes import ALPHA, BOXES, DIFFERENCE, DIGITS, DRAWN, PASSES, READS, SECOND, A, D, N, drawn, of_gls
 
 from distls import GeneralizedLeastSquaresClassifier, MCIDClassifier, evaluate, fit, resume
@@ -89,8 +89,7 @@ def test_the_ball_of_pegasos_is_one_for_all_classes_of_mcid(data, average):
     expected = held.w if average == "none" else held.w_sum / len(drawn(2))
     np.testing.assert_allclose(model.weights, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert np.abs(free.w_sum - held.w_sum).max() > 1e-3 * np.abs(held.w_sum).max()
-    with pytest.raises(ParameterError, match="ball"):
-        fit("mcid", dataset, params={**A, "loss": "log", "ball": True})
+    refuses(ParameterError, "ball", fit, "mcid", dataset, params={**A, "loss": "log", "ball": True})
 
 
 @pytest.mark.fast_cases("sparse")
@@ -253,10 +252,8 @@ def test_eta_0_of_fobos_is_one_of_seven_decades():
 @pytest.mark.fast_cases("sparse")
 def test_unknown_combinations_name_what_to_drop(data):
     dataset, *_ = data
-    with pytest.raises(ParameterError, match="rules=paper"):
-        fit("bcd", dataset, params={"penalty": "l1", "rules": "paper"})
-    with pytest.raises(ParameterError, match="as_published"):
-        fit("sgd", dataset, as_published=True)
+    refuses(ParameterError, "rules=paper", fit, "bcd", dataset, params={"penalty": "l1", "rules": "paper"})
+    refuses(ParameterError, "as_published", fit, "sgd", dataset, as_published=True)
 
 
 @pytest.mark.slow

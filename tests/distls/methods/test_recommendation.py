@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from helpers import labelled_rows, printed, raised, stored_rows, write_dataset
+from helpers import labelled_rows, printed, raised, refuses, stored_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.cli import cli
@@ -185,8 +185,7 @@ def test_what_is_missing_is_named(arguments, message):
 
 
 def test_a_parameter_of_another_method_is_refused(narrow):
-    with pytest.raises(ParameterError, match="newton has no parameter 'rounds'"):
-        fit("auto", narrow, params={"rounds": 4})
+    refuses(ParameterError, "newton has no parameter 'rounds'", fit, "auto", narrow, params={"rounds": 4})
 
 
 # -- short names of losses -------------------------------------------------------------------------------
@@ -230,8 +229,7 @@ def test_every_method_has_an_intercept_by_default():
 
 
 def test_a_short_value_is_shown_whole():
-    with pytest.raises(ParameterError, match=r"^sgd: alpha=few: "):
-        METHODS["sgd"].resolve({"alpha": "few"})
+    refuses(ParameterError, r"^sgd: alpha=few: ", METHODS["sgd"].resolve, {"alpha": "few"})
 
 
 def test_a_long_value_is_cut():

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from helpers import distls, labelled_rows, write_dataset
+from helpers import distls, labelled_rows, refuses, write_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -352,8 +352,7 @@ def test_the_parallelism_of_partitions_and_rows(rows, most):
 def test_most_lanes_are_what_methods_accept():
     (lanes,) = [parameter for parameter in METHODS["mcid"].parameters if parameter.name == "lanes"]
     assert lanes.parse(MOST_LANES) == MOST_LANES
-    with pytest.raises(ValueError, match="whole number"):
-        lanes.parse(MOST_LANES + 1)
+    refuses(ValueError, "whole number", lanes.parse, MOST_LANES + 1)
 
 
 def test_what_limits_a_round(small, wide):
@@ -417,8 +416,7 @@ def test_units(parse, text, value):
     ],
 )  # fmt: skip
 def test_what_has_no_unit_is_refused(parse, text, what):
-    with pytest.raises(ValueError, match=f"'{text}' is not a {what}"):
-        parse(text)
+    refuses(ValueError, f"'{text}' is not a {what}", parse, text)
 
 
 @pytest.mark.fast_cases("asked0", "asked3")

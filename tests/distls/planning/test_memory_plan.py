@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -34,14 +34,12 @@ def test_sizes_are_parsed(text, size):
 @pytest.mark.fast_cases("$", "5XB", "nan", "-")
 @pytest.mark.parametrize("text", ["", "MiB", "x", "5XB", "5 MiBs", "1,5GiB", "nan", "inf", "1e999GiB", "--5"])
 def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ValueError, match="is not a size; write it like 600MiB or 2GiB"):
-        parse_bytes(text)
+    refuses(ValueError, "is not a size; write it like 600MiB or 2GiB", parse_bytes, text)
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "-1MiB", "0.1B"])
 def test_a_size_is_positive(text):
-    with pytest.raises(ValueError, match="a size must be positive"):
-        parse_bytes(text)
+    refuses(ValueError, "a size must be positive", parse_bytes, text)
 
 
 @pytest.mark.fast_cases("0", "1536", "629145600", "5497558138880000")
@@ -131,8 +129,7 @@ def test_the_limit_a_refusal_names_is_accepted_and_hardly_more_than_needed(job, 
     found = re.search(r"allow at least --memory-limit (\d+MiB)", said)
     named = parse_bytes(found[1])
     assert _plan(_budget(shape, named), **job).worker_limit == named
-    with pytest.raises(MemoryPlanError):
-        _plan(_budget(shape, named - 2 * MIB), **job)
+    raised(MemoryPlanError, _plan, _budget(shape, named - 2 * MIB), **job)
 
 
 @given(jobs, shapes, st.integers(1, 8))
@@ -174,9 +171,7 @@ def test_the_cache_is_what_the_limit_leaves():
     ],
 )
 def test_a_refusal_names_numbers_and_remedies(threads, partition, remedies):
-    with pytest.raises(MemoryPlanError) as caught:
-        _plan(MemoryBudget(100 * MIB, 1, threads), dataset=_data([partition], [partition]))
-    text = str(caught.value)
+    text = raised(MemoryPlanError, _plan, MemoryBudget(100 * MIB, 1, threads), dataset=_data([partition], [partition]))
     assert text.startswith("train: a worker needs ")
     assert "but may use 92.0 MiB of its 100 MiB; allow at least --memory-limit " in text
     assert re.sub(r".*MiB(, or |$)", "", text).split(", or ") == (remedies or [""])

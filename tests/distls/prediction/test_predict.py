@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from helpers import labelled_rows, raised, read_csv, write_dataset
+from helpers import labelled_rows, raised, read_csv, refuses, write_dataset
 from scipy.special import softmax
 
 from distls import evaluate, fit, ingest, predict
@@ -157,8 +157,7 @@ class Failing(SerialExecutor):
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
 def test_what_fails_leaves_nothing(dataset, model, tmp_path, ending, error):
-    with pytest.raises(type(error)):
-        predict(model, dataset, tmp_path / f"p.{ending}", executor=Failing(error))
+    raised(type(error), predict, model, dataset, tmp_path / f"p.{ending}", executor=Failing(error))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,9 +194,8 @@ ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings
 def test_refused_before_anything_is_read(dataset, model, tmp_path, out, options, error, message):
     (tmp_path / "there.csv").write_text("mine")
     (tmp_path / "mine.zarr").mkdir()
-    with pytest.raises(error) as caught:
-        predict(model, dataset, tmp_path / out, executor=Failing(AssertionError("read")), **options)
-    assert str(caught.value) == message.format(tmp_path)
+    said = raised(error, predict, model, dataset, tmp_path / out, executor=Failing(AssertionError("read")), **options)
+    assert said == message.format(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.zarr", "there.csv"]
     assert (tmp_path / "there.csv").read_text() == "mine"
 
@@ -255,8 +253,7 @@ OTHERS_FILES = {
 def test_only_predictions_are_replaced(dataset, model, tmp_path, name):
     out = tmp_path / "mine.csv"
     out.write_text(OTHERS_FILES[name], newline="")
-    with pytest.raises(MismatchError, match="not predictions of distls"):
-        predict(model, dataset, out, overwrite=True)
+    refuses(MismatchError, "not predictions of distls", predict, model, dataset, out, overwrite=True)
     assert out.read_bytes() == OTHERS_FILES[name].encode()
 
 
@@ -317,8 +314,7 @@ def test_no_probabilities_without_softmax(dataset, model, tmp_path):
 
 def test_wider_rows_are_refused(model, tmp_path):
     wide = write_dataset(tmp_path / "w", labelled_rows(20, D + 1, K)[0], None)
-    with pytest.raises(MismatchError, match=rf"has {D + 1} features, the model {D}"):
-        predict(model, wide, tmp_path / "p.csv")
+    refuses(MismatchError, rf"has {D + 1} features, the model {D}", predict, model, wide, tmp_path / "p.csv")
 
 
 @pytest.mark.fast_cases(r"p\.csv")

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers import SECONDS, labelled_rows, write_dataset
+from helpers import SECONDS, labelled_rows, refuses, write_dataset
 
 import distls
 from distls.planning.fit_plan import plan_fit
@@ -133,5 +133,4 @@ def test_the_page_follows_the_run(live, run, tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="no such run"):
-        LiveReport(tmp_path / "none")
+    refuses(FormatError, "no such run", LiveReport, tmp_path / "none")

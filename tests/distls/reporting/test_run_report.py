@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, refuses, write_dataset
 
 from distls import evaluate, fit, ingest
 from distls.reporting.progress_plots import progress_plots
@@ -172,8 +172,7 @@ def test_a_run_without_a_model(place):
     assert (made.judged, made.training) == (None, None)
     assert made.remarks == ["the training data gone are no longer there"]
     assert "the training data gone are no longer there" in _page(run, own_data=True)
-    with pytest.raises(MismatchError, match="no model yet; `distls resume"):
-        report_of(run, place / "test")
+    refuses(MismatchError, "no model yet; `distls resume", report_of, run, place / "test")
 
 
 def test_data_that_have_gone_are_named(place, tmp_path):
@@ -215,15 +214,13 @@ def test_only_an_older_report_is_replaced(place, tmp_path):
         report_of(place / "run", html=tmp_path / "mine.html")
     with pytest.raises(StorageError, match=r"there is no folder .*; make it first"):
         report_of(place / "run", html=tmp_path / "none" / "report.html")
-    with pytest.raises(FormatError, match="no such run"):
-        report_of(place / "none", html=tmp_path / "other.html")
+    refuses(FormatError, "no such run", report_of, place / "none", html=tmp_path / "other.html")
     assert not (tmp_path / "other.html").exists()
 
 
 def test_bokeh_is_optional(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "bokeh", None)
-    with pytest.raises(BadInputError, match=r"pip install 'distls\[report\]'"):
-        report_of(place / "run", html=place / "no.html")
+    refuses(BadInputError, r"pip install 'distls\[report\]'", report_of, place / "run", html=place / "no.html")
     assert report_of(place / "run").to_json()["events"]
 
 
@@ -247,8 +244,7 @@ def test_a_forged_run_is_refused_in_one_line(place, tmp_path, change):
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     del status["crc32c"]
     (tmp_path / "run" / "status.json").write_text(json.dumps({**status, **change}))
-    with pytest.raises(FormatError, match="not written by distls"):
-        report_of(tmp_path / "run", html=tmp_path / "report.html")
+    refuses(FormatError, "not written by distls", report_of, tmp_path / "run", html=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
@@ -256,5 +252,4 @@ def test_a_child_run_elsewhere_is_not_read(place, tmp_path):
     shutil.copytree(place / "run", tmp_path / "run")
     (tmp_path / "run" / "children").mkdir()
     (tmp_path / "run" / "children" / "000").symlink_to(place / "run")
-    with pytest.raises(FormatError, match="children/000"):
-        report_of(tmp_path / "run")
+    refuses(FormatError, "children/000", report_of, tmp_path / "run")

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import raised
+from helpers import raised, refuses
 from ingest_helpers import make_documents, write_json
 from table_helpers import HEADER, OPTIONS, make_rows, write_rows
 from target_helpers import rows_with_labels, rows_with_numbers
@@ -128,10 +128,8 @@ def test_parquet_and_plain_numbers(tmp_path):
     assert model.coef_.shape == (1, 6)
     assert model.intercept_.shape == (1,)
     frame.loc[7, "c"] = np.nan
-    with pytest.raises(BadInputError, match=r'^X, row 7: column "c": the value is missing'):
-        model.predict(frame)
-    with pytest.raises(BadInputError, match=r"^X, row 7: a value is not finite in float32"):
-        model.predict(frame.to_numpy())
+    refuses(BadInputError, r'^X, row 7: column "c": the value is missing', model.predict, frame)
+    refuses(BadInputError, r"^X, row 7: a value is not finite in float32", model.predict, frame.to_numpy())
 
 
 def test_sparse_rows_and_rare_columns(tmp_path):
@@ -189,8 +187,7 @@ def test_families(tmp_path, method):
     x = sp.csr_array(x) if multilabel else x
     if target == "continuous":
         assert np.allclose(model.predict(x), found["prediction"], rtol=1e-6)
-        with pytest.raises(ParameterError, match="predicts numbers; use predict"):
-            model.decision_function(x)
+        refuses(ParameterError, "predicts numbers; use predict", model.decision_function, x)
         return
     # the products of generated features and calibrations are those of BLAS, whose last bits depend on the rows at once
     same = np.array_equal if method == "bcd" else np.allclose
@@ -219,8 +216,7 @@ def test_one_output(tmp_path):
     assert not hasattr(model, "classes_")
     assert np.allclose(result.model.predict(x), model.predict(x), atol=1e-4)
     assert repr(result.model) == ("FittedModel(method='gls', loss='squared', 5 features, 1 outputs, source='memory')")
-    with pytest.raises(ParameterError, match="dtype must be one of"):
-        distls.load_model(tmp_path / "run", dtype="int")
+    refuses(ParameterError, "dtype must be one of", distls.load_model, tmp_path / "run", dtype="int")
 
 
 def _ingested(root, x, y, **options):
@@ -263,10 +259,8 @@ def test_lazy_texts(text):
         found = method(lazy)
         assert found.shape == method(texts).shape
         assert np.array_equal(found.compute(scheduler="synchronous"), method(texts))
-    with pytest.raises(BadInputError, match=r"^X is a Dask collection; map this over its chunks$"):
-        model.transform(lazy)
-    with pytest.raises(BadInputError, match=r"^X is a Dask bag; give an array or data frame$"):
-        model.predict(db.from_sequence(texts))
+    refuses(BadInputError, r"^X is a Dask collection; map this over its chunks$", model.transform, lazy)
+    refuses(BadInputError, r"^X is a Dask bag; give an array or data frame$", model.predict, db.from_sequence(texts))
 
 
 def test_no_rows_have_features_too(table):
@@ -277,12 +271,9 @@ def test_no_rows_have_features_too(table):
 
 def test_bad_texts(text):
     model = distls.load_model(text / "run")
-    with pytest.raises(BadInputError, match=r"^X, row 1: int; .* takes texts"):
-        model.predict(["a", 3])
-    with pytest.raises(MismatchError, match=r'no column "text" of documents'):
-        model.predict({"a": ["x"], "b": ["y"]})
-    with pytest.raises(MismatchError, match=r"^X has 3 columns, .* takes 512"):
-        model.predict(np.ones((2, 3)))
+    refuses(BadInputError, r"^X, row 1: int; .* takes texts", model.predict, ["a", 3])
+    refuses(MismatchError, r'no column "text" of documents', model.predict, {"a": ["x"], "b": ["y"]})
+    refuses(MismatchError, r"^X has 3 columns, .* takes 512", model.predict, np.ones((2, 3)))
 
 
 def test_sources_of_another_width_are_refused(text, table):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from contract import Rounds, SolverContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls import evaluate, fit, ingest, predict
 from distls.solvers.least_squares.stagewise_state import base_of, block_of
@@ -178,8 +178,7 @@ def test_what_cannot_be_started_from(tmp_path, method):
 
 def test_rows_beside_features_that_do_not_fit_are_refused():
     predictor = LinearPredictor(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
-    with pytest.raises(FormatError, match="rows"):
-        linear_view(predictor, DenseRows(np.ones((4, 3))))
+    refuses(FormatError, "rows", linear_view, predictor, DenseRows(np.ones((4, 3))))
 
 
 @pytest.mark.fast_cases("sgd")

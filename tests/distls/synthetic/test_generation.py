@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls import fit, generate, open_dataset
 from distls.execution.serial import SerialExecutor
@@ -90,8 +90,7 @@ def test_regression_kinds_have_continuous_targets(tmp_path):
     stored_x, stored_y = _dense(train)
     assert np.array_equal(stored_x, x.values)
     assert np.array_equal(stored_y, y)
-    with pytest.raises(MismatchError, match="has continuous targets; this method needs class targets"):
-        fit("mcid", train)
+    refuses(MismatchError, "has continuous targets; this method needs class targets", fit, "mcid", train)
 
 
 @pytest.mark.slow_cases("odp")
@@ -114,8 +113,7 @@ def test_refused(tmp_path):
         == "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, dense, odp, csgd, "
         "csgd-wide, alpha, axis, delta, lshtc1"
     )
-    with pytest.raises(ParameterError, match=r"--rows 0: at least one row is needed"):
-        generate("dense", tmp_path / "d", rows=0)
+    refuses(ParameterError, r"--rows 0: at least one row is needed", generate, "dense", tmp_path / "d", rows=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,5 +126,4 @@ def test_a_full_disk_is_reported_and_leaves_nothing_that_opens(tmp_path, monkeyp
         f"cannot write {tmp_path}/d: the disk is full; {tmp_path}/d is incomplete: make room, remove it and "
         "generate again"
     )
-    with pytest.raises(Exception, match=r"not a distls data set|did not finish"):
-        open_dataset(tmp_path / "d")
+    refuses(Exception, r"not a distls data set|did not finish", open_dataset, tmp_path / "d")

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, printed, stored_rows, write_dataset
+from helpers import labelled_rows, printed, refuses, stored_rows, write_dataset
 
 from distls import StochasticClassifier, fit, open_dataset
 from distls.execution import row_reads
@@ -106,5 +106,4 @@ def test_tol_ends_the_fit_of_an_estimator():
     [("rls", {}, 4, "has one"), ("sgd", {"lanes": 1}, 4, "are given"), ("sgd", {}, 5000, "4096 lanes at most")],
 )
 def test_a_parallelism_that_would_change_nothing_is_refused(dataset, method, params, threads, message):
-    with pytest.raises(ParameterError, match=message):
-        FitRequest.of(method, dataset, params=params, parallelism=threads)
+    refuses(ParameterError, message, FitRequest.of, method, dataset, params=params, parallelism=threads)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 from target_helpers import write_targets
 
 from distls.cli.report import result_lines
@@ -191,8 +191,7 @@ def test_pruned_fits_are_fewer_and_start_from_the_first_fold(data, tmp_path):
     assert set(of_point[1:]) == {str(folder / f"{first:03d}")}
     with pytest.raises(ParameterError, match="prune: the rows of folds tell what is worse; give folds"):
         fit("sdca", data, params={**PRUNED, "folds": None, "loss": "log"})
-    with pytest.raises(ParameterError, match="prune=True: of alpha=path only; leave it out"):
-        fit("sdca", data, params={"prune": True})
+    refuses(ParameterError, "prune=True: of alpha=path only; leave it out", fit, "sdca", data, params={"prune": True})
 
 
 @pytest.mark.slow
@@ -224,8 +223,7 @@ def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
 )
 def test_refusals(data, params, options, message):
     given = {"select": data} if options else {}
-    with pytest.raises(ParameterError, match=message):
-        fit("sdca", data, params={**PATH, **params}, **given)
+    refuses(ParameterError, message, fit, "sdca", data, params={**PATH, **params}, **given)
 
 
 # -- which points of paths are left out, and when another fold changes nothing ---------------------------

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls.methods.method_registry import METHODS
 from distls.storage.errors import FormatError, MismatchError
@@ -57,8 +57,7 @@ def test_what_was_replaced_is_named_and_what_is_put_back_goes_on(folder, name):
     run = _half(folder, **asked)
     shutil.move(beside, folder / "kept")
     shutil.copytree(other, beside)
-    with pytest.raises(MismatchError, match="not what this run was started with"):
-        resume(run)
+    refuses(MismatchError, "not what this run was started with", resume, run)
     shutil.rmtree(beside)
     shutil.move(folder / "kept", beside)
     assert resume(run).model is not None
@@ -68,8 +67,7 @@ def test_a_bit_of_a_limit_is_refused_and_an_edit_is_said(folder, caplog):
     run = _half(folder)
     path, text = folder / "run" / "config.json", (folder / "run" / "config.json").read_text()
     path.write_text(text.replace('"passes": 4', '"passes": 5'))
-    with pytest.raises(FormatError, match="does not match its checksum"):
-        resume(run)
+    refuses(FormatError, "does not match its checksum", resume, run)
     path.write_text(text.replace('"passes": 4', '"passes": 11'))
     assert resume(run).passes == 11
     assert "was edited" in caplog.text
@@ -98,8 +96,7 @@ def test_an_unfinished_run_that_names_no_solver_is_refused(folder):
     status = path.with_name("status.json")
     told = json.loads(status.read_text())
     status.write_text(json.dumps({name: told[name] for name in told.keys() - {"request", "crc32c"}}))
-    with pytest.raises(MismatchError, match="begun by an earlier version"):
-        resume(path.parent)
+    refuses(MismatchError, "begun by an earlier version", resume, path.parent)
 
 
 def test_an_earlier_solver_goes_no_further_but_what_it_has_ended_stays(folder, monkeypatch):
@@ -109,5 +106,4 @@ def test_an_earlier_solver_goes_no_further_but_what_it_has_ended_stays(folder, m
     monkeypatch.setitem(METHODS, "mcid", dataclasses.replace(method, version=method.version + 1))
     assert resume(folder / "ended").record["weights_sha256"] == ended
     for place, more in ((run, {}), (folder / "ended", {"passes": 2})):
-        with pytest.raises(MismatchError, match="begun by an earlier version, whose mcid takes other steps"):
-            resume(place, **more)
+        refuses(MismatchError, "begun by an earlier version, whose mcid takes other steps", resume, place, **more)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from helpers import raised, refuses
 
 import distls
 from distls.cli import cli
@@ -103,8 +104,7 @@ def test_a_data_frame_is_what_its_file_is(place):
     distls.predict("m", test, "p.csv")
     rows = pandas.read_csv("p.csv")
     assert rows["label"].tolist() == model.predict(test).tolist()
-    with pytest.raises(ParameterError, match="train takes files or a data frame; of arrays: ingest"):
-        distls.train(train.to_numpy(), "o")
+    refuses(ParameterError, "train takes files or a data frame; of arrays: ingest", distls.train, train.to_numpy(), "o")
     with pytest.raises(BadInputError, match=r'X: name the column of labels with --label-column.*"what"'):
         distls.train(train.rename(columns={"target": "what"}), "o")
 
@@ -131,8 +131,7 @@ def test_the_data_set_is_kept_or_discarded(place):
     ],
 )
 def test_what_is_refused_leaves_nothing(place, options, error, message):
-    with pytest.raises(error, match=message):
-        distls.train("train.csv", "m", **{"label_column": "target"} | options)
+    refuses(error, message, distls.train, "train.csv", "m", **{"label_column": "target"} | options)
     assert sorted(path.name for path in place.iterdir()) == ["test.csv", "train.csv"]
 
 
@@ -145,9 +144,7 @@ def test_a_paper_without_a_method_is_refused_before_the_ingest(place, monkeypatc
 def test_whole_numbers_of_many_values_are_asked_about(place):
     lines = [f"{x},{3 * x}" for x in range(60)]
     (place / "age.csv").write_text("\n".join(["x,target", *lines]) + "\n")
-    with pytest.raises(BadInputError) as caught:
-        distls.train("age.csv", "m", notify=print)
-    assert str(caught.value) == (
+    assert raised(BadInputError, distls.train, "age.csv", "m", notify=print) == (
         "60 classes in 60 rows, all whole numbers: --target continuous if they are a quantity "
         "to predict (regression), --target class if they are classes"
     )
@@ -160,8 +157,7 @@ def test_whole_numbers_of_many_values_are_asked_about(place):
 @pytest.mark.slow
 def test_a_run_that_is_there_is_not_overwritten(place):
     distls.train("train.csv", "m", label_column="target")
-    with pytest.raises(MismatchError, match="m is a run already"):
-        distls.train("train.csv", "m", label_column="target")
+    refuses(MismatchError, "m is a run already", distls.train, "train.csv", "m", label_column="target")
 
 
 def test_a_column_of_labels_that_is_not_found_is_asked_for(place):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import distls as command
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 
 import distls
 from distls.cli.report import run_lines
@@ -97,14 +97,11 @@ def test_resume_ends_where_an_undisturbed_fit_ends(train, held, tmp_path, rounds
 
 
 def test_what_cannot_be_joined_is_refused_before_any_fit(train, tmp_path):
-    with pytest.raises(ParameterError, match="--select"):
-        fit("sgd", train, refit=True)
-    with pytest.raises(MismatchError, match="the very rows"):
-        fit("sgd", train, select=train, refit=True)
+    refuses(ParameterError, "--select", fit, "sgd", train, refit=True)
+    refuses(MismatchError, "the very rows", fit, "sgd", train, select=train, refit=True)
     x, y, _, _ = _rows()
     doubled = write_dataset(tmp_path / "doubled", x.astype(np.float64)[:50], y[:50])
-    with pytest.raises(MismatchError, match="float64"):
-        fit("sgd", train, select=doubled, refit=True)
+    refuses(MismatchError, "float64", fit, "sgd", train, select=doubled, refit=True)
 
 
 # -- `resume` with passes goes on with a fit that has ended, to the weights of a fit of all passes -------
@@ -169,8 +166,7 @@ def test_killed_before_it_goes_on_it_is_called_again(data, tmp_path, monkeypatch
     distls.fit("sgd", data, tmp_path / "run", passes=2, executor="serial")
     with monkeypatch.context() as patched:
         patched.setattr(Run, "write_status", lambda run, status: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            distls.resume(tmp_path / "run", passes=4, executor="serial")
+        raised(ZeroDivisionError, distls.resume, tmp_path / "run", passes=4, executor="serial")
     assert distls.resume(tmp_path / "run", passes=4, executor="serial").passes == 4
 
 
@@ -208,8 +204,7 @@ def test_a_model_takes_up_a_further_class(tmp_path):
     first = distls.fit("newton", data, tmp_path / "1", tol=1e-8)
     distls.append(data, X, y=Y)
     # a fit of the rows before cannot go on with others
-    with pytest.raises(MismatchError, match="new run"):
-        distls.resume(tmp_path / "1")
+    refuses(MismatchError, "new run", distls.resume, tmp_path / "1")
     problem = SimpleNamespace(dataset=distls.open_dataset(data), shape=(3, 3))
     start = with_further_classes(first.model, problem)
     half = first.model.weights[:, 0] / 2
@@ -258,9 +253,7 @@ def test_a_run_finds_data_that_were_moved(tmp_path):
     # both together
     assert distls.resume(new / "run", passes=3).model.sha256 == whole.model.sha256
     (new / "d").rename(tmp_path / "elsewhere")
-    with pytest.raises(FormatError, match="--data"):
-        distls.resume(new / "run", passes=4)
+    refuses(FormatError, "--data", distls.resume, new / "run", passes=4)
     assert distls.resume(new / "run", passes=4, data=tmp_path / "elsewhere").passes == 4
     distls.ingest(X[:300], tmp_path / "others", y=Y[:300])
-    with pytest.raises(MismatchError, match="fingerprint"):
-        distls.resume(new / "run", passes=5, data=tmp_path / "others")
+    refuses(MismatchError, "fingerprint", distls.resume, new / "run", passes=5, data=tmp_path / "others")

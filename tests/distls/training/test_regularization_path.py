@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 
 from distls import LineProgress, add_columns, evaluate, fit, resume
 from distls.cli.report import plan_lines, result_lines, run_lines
@@ -239,5 +239,4 @@ REFUSED = [
 @pytest.mark.fast_cases("params0", "params3")
 @pytest.mark.parametrize(("params", "message"), REFUSED)
 def test_paths_that_make_no_sense_are_refused(dataset, tmp_path, params, message):
-    with pytest.raises(ParameterError, match=message):
-        _path(dataset, tmp_path / "run", params=params, select=dataset)
+    refuses(ParameterError, message, _path, dataset, tmp_path / "run", params=params, select=dataset)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 import msgspec
 import numpy as np
 import pytest
+from helpers import raised, refuses
 
 from distls import add_columns, fit, ingest, resume
 from distls.execution.memory_budget import MemoryBudget
@@ -112,28 +113,21 @@ def test_what_is_there_is_not_touched(tmp_path, prepare, message):
     path = tmp_path / "there"
     prepare(path)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(MismatchError) as caught:
-        Run.create(path, CONFIG)
-    assert str(caught.value) == message.format(path)
+    assert raised(MismatchError, Run.create, path, CONFIG) == message.format(path)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError) as caught:
-        Run.create(tmp_path / "file" / "run", CONFIG)
+    said = raised(StorageError, Run.create, tmp_path / "file" / "run", CONFIG)
     start = f"cannot write the run {tmp_path}/file/run: "
-    assert str(caught.value).startswith(start)
-    assert str(caught.value).endswith("; choose a writable place")
+    assert said.startswith(start)
+    assert said.endswith("; choose a writable place")
 
 
 def test_not_a_run(tmp_path):
-    with pytest.raises(FormatError) as caught:
-        Run.open(tmp_path / "none")
-    assert str(caught.value) == f"{tmp_path}/none: no such run"
-    with pytest.raises(FormatError) as caught:
-        Run.open(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: not a run (no config.json)"
+    assert raised(FormatError, Run.open, tmp_path / "none") == f"{tmp_path}/none: no such run"
+    assert raised(FormatError, Run.open, tmp_path) == f"{tmp_path}: not a run (no config.json)"
 
 
 @pytest.mark.fast_cases("config-$", "config-7", "status-7")
@@ -141,10 +135,8 @@ def test_not_a_run(tmp_path):
 @pytest.mark.parametrize("name", ["config", "status"])
 def test_files_that_cannot_be_read_are_named(run, name, content):
     (run.path / f"{name}.json").write_text(content)
-    with pytest.raises(FormatError) as caught:
-        getattr(Run.open(run.path), name)
     remedy = f"; {run.again}" if name == "status" else ""
-    assert str(caught.value) == f"{run.path}: {name}.json cannot be read{remedy}"
+    assert raised(FormatError, getattr, Run.open(run.path), name) == f"{run.path}: {name}.json cannot be read{remedy}"
 
 
 def _refused(run, content):
@@ -286,8 +278,7 @@ def test_a_failed_checkpoint_leaves_the_one_before(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError):
-        saved(run, 2)
+    raised(OSError, saved, run, 2)
     monkeypatch.undo()
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["round-000001"]
 
@@ -360,9 +351,7 @@ def test_a_damaged_checkpoint_is_refused(run):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CorruptDataError) as caught:
-        newest_of(run)
-    assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
+    assert raised(CorruptDataError, newest_of, run) == f"{path}: its bytes do not match bundle.json"
 
 
 def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
@@ -376,10 +365,8 @@ def _removed_in_mid_fit(folder, monkeypatch, number, method, **options):
             shutil.rmtree(of.path)
 
     monkeypatch.setattr(Run, "append_event", append_and_remove)
-    with pytest.raises(StorageError) as caught:
-        fit(method, folder / "data", run, **options)
     lost = "the run was removed or renamed while it was trained; by a new name `distls resume` continues it"
-    assert str(caught.value) == f"{run}: {lost}"
+    assert raised(StorageError, fit, method, folder / "data", run, **options) == f"{run}: {lost}"
     assert not run.exists()
 
 
@@ -435,8 +422,7 @@ def test_a_run_that_could_not_be_begun_is_not_said_to_go_on(tmp_path, monkeypatc
 
     monkeypatch.setattr(run_folder, "locked", full)
     data = rows_in(tmp_path)
-    with pytest.raises(StorageError, match="make room, or choose another place"):
-        fit("sgd", data, tmp_path / "run")
+    refuses(StorageError, "make room, or choose another place", fit, "sgd", data, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -449,8 +435,7 @@ def test_more_passes_that_were_stopped_before_their_end_are_asked_for_again(tmp_
     with monkeypatch.context() as patched:
         patched.setattr(setting_fit, "store", full)
         for _ in range(2):
-            with pytest.raises(StorageError, match="no room"):
-                resume(tmp_path / "run", passes=3)
+            refuses(StorageError, "no room", resume, tmp_path / "run", passes=3)
     resumed, whole = resume(tmp_path / "run", passes=3), fit("sgd", data, passes=3)
     assert resumed.model.sha256 == whole.model.sha256
 
@@ -463,8 +448,7 @@ def test_a_run_removed_while_a_file_is_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Run, "append_event", remove)
     data = rows_in(tmp_path)
-    with pytest.raises(StorageError, match="the run was removed or renamed while it was trained"):
-        fit("sgd", data, tmp_path / "run")
+    refuses(StorageError, "the run was removed or renamed while it was trained", fit, "sgd", data, tmp_path / "run")
 
 
 @pytest.mark.fast_cases("no", "a digit")
@@ -532,8 +516,7 @@ def test_a_fit_that_was_stopped_at_its_end_ends_there(tmp_path, monkeypatch, met
 
     with monkeypatch.context() as broken:
         broken.setattr(setting_fit, "save_model", fail)
-        with pytest.raises(StorageError):
-            fit(method, tmp_path / "data", tmp_path / "run", **asked)
+        raised(StorageError, fit, method, tmp_path / "data", tmp_path / "run", **asked)
     rounds = History()
     resumed = resume(tmp_path / "run", executor="serial", callbacks=[rounds])
     assert rounds.records == []

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, stored_rows, write_dataset
+from helpers import labelled_rows, refuses, stored_rows, write_dataset
 
 from distls import LineProgress, fit, resume
 from distls.cli.report import plan_lines, run_lines
@@ -212,8 +212,7 @@ def test_the_report_lists_the_strengths(dataset, held_out, tmp_path):
 
 @pytest.mark.parametrize("params", [{"alphas": 3}, {"folds": 3}])
 def test_parameters_of_a_path_need_one(dataset, params):
-    with pytest.raises(ParameterError, match="of alpha=path only; leave it out"):
-        fit("sgd", dataset, params=params)
+    refuses(ParameterError, "of alpha=path only; leave it out", fit, "sgd", dataset, params=params)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import builtins
 import struct
 
 import pytest
-from helpers import stored_rows
+from helpers import refuses, stored_rows
 
 import distls
 from distls.storage.errors import ParameterError
@@ -42,8 +42,7 @@ def test_mlflow_has_each_round(data, tmp_path, monkeypatch):
     assert (run.info.status, run.data.tags["who"]) == ("FINISHED", "me")
     assert run.data.tags["distls.status"] == "MAX_PASSES"
     assert (run.data.params["method"], run.data.params["n_rows"]) == ("sgd", "200")
-    with pytest.raises(ParameterError, match=r"^MLflow: "):
-        distls.MLflowTracker(tracking_uri="nowhere://x")
+    refuses(ParameterError, r"^MLflow: ", distls.MLflowTracker, tracking_uri="nowhere://x")
     history = client.get_metric_history(run.info.run_id, "running_loss")
     assert [(m.step, m.value) for m in history] == [(r["round"], r["running_loss"]) for r in records]
 

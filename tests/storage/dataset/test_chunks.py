@@ -4,7 +4,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from helpers import examples, raised
+from helpers import examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.blosc import Blosc
@@ -88,8 +88,7 @@ def test_an_empty_array_has_no_chunk(tmp_path, shape):
     assert not chunk_path(tmp_path / "a", len(shape)).exists()
     assert same(read(tmp_path / "a", array, "zstd", (0, 0)), array)
     assert zarr.open_array(str(tmp_path / "a"), mode="r")[...].shape == shape
-    with pytest.raises(CorruptDataError, match="9 bytes recorded, 0 expected for its shape"):
-        read(tmp_path / "a", array, "zstd", (9, 0))
+    refuses(CorruptDataError, "9 bytes recorded, 0 expected for its shape", read, tmp_path / "a", array, "zstd", (9, 0))
 
 
 def test_zarr_notices_the_same_flipped_byte(tmp_path):
@@ -189,8 +188,7 @@ def test_garbage_with_a_right_checksum_is_refused(tmp_path_factory, codec, paylo
     write_array(folder, np.zeros(1), "none")
     checksum = google_crc32c.value(payload)
     chunk_path(folder, 1).write_bytes(payload + checksum.to_bytes(4, "little"))
-    with pytest.raises(CorruptDataError):
-        read(folder, np.zeros(50), codec, (len(payload) + 4, checksum))
+    raised(CorruptDataError, read, folder, np.zeros(50), codec, (len(payload) + 4, checksum))
 
 
 @pytest.mark.fast_cases("zstd-1", "zstd-65", "lz4-63", "lz4-20000")

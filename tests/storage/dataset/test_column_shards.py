@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
-from helpers import raised
+from helpers import raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,8 +92,7 @@ def test_counted_bytes_are_those_in_memory_and_on_disk(made):
         assert shards.stored_bytes[index] == sum(p.stat().st_size for p in chunks if p.is_file())
     assert shards.table.nnz.sum() == made.dataset.meta.nnz
     for index in (-1, 4):
-        with pytest.raises(IndexError, match=f"column shard {index} of 4"):
-            shards.read(index)
+        refuses(IndexError, f"column shard {index} of 4", shards.read, index)
     # the data set is the same with them
     assert made.dataset.columns.digest != made.dataset.fingerprint
     shutil.rmtree(made.path / "columns")
@@ -131,8 +130,7 @@ def test_new_shards_replace_the_old_ones(small_csr):
     second = add(written, [5], shard_size=2000).dataset.columns
     assert (len(first), len(second), second.shard_size) == (3, 2, 2000)
     assert second.digest != first.digest
-    with pytest.raises(CorruptDataError, match="column shard 0, array data"):
-        first.read(0)
+    refuses(CorruptDataError, "column shard 0, array data", first.read, 0)
 
 
 # -- what is not whole, or not ours ----------------------------------------------------------------------
@@ -157,8 +155,7 @@ def test_half_written_shards_are_none(small_csr):
 
 def test_a_missing_shard_is_not_published(small_csr):
     written = small_csr()
-    with pytest.raises(IncompleteError, match="run `distls columns"):
-        add_without_the_first(written)
+    refuses(IncompleteError, "run `distls columns", add_without_the_first, written)
     assert open_dataset(written.path).columns is None
 
 
@@ -284,8 +281,7 @@ def test_inconsistent_offsets_are_refused(small_csr):
         facts = dict(dataset_fingerprint=written.dataset.fingerprint, shard_size=1, codec="none")
         publish_columns(written.path, written.path / "making", [record], **facts)
         shards = open_columns(written.path, written.dataset.meta, written.dataset.fingerprint)
-        with pytest.raises(CorruptDataError, match="array indptr: column offsets are inconsistent; remove"):
-            shards.read(0)
+        refuses(CorruptDataError, "array indptr: column offsets are inconsistent; remove", shards.read, 0)
         shutil.rmtree(written.path / "making", ignore_errors=True)
 
 

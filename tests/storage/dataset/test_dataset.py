@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from helpers import examples, raised
+from helpers import examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,8 +51,7 @@ def test_opened_is_what_was_published(small_csr, small_dense, layout, target):
     assert opened.meta.n_rows == 8
     assert is_dataset(written.path)
     for index in (-1, 3):
-        with pytest.raises(IndexError, match=f"partition {index} of 3"):
-            opened.read(index)
+        refuses(IndexError, f"partition {index} of 3", opened.read, index)
 
 
 def test_counts_are_sums_over_the_partitions(small_csr):
@@ -162,8 +161,7 @@ def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, 
         (root / STAGING).mkdir()
     with monkeypatch.context() as patch:
         failing(patch, step, times)
-        with pytest.raises(OSError, match="No space left"):
-            publish(root, meta, records, {"idf": np.ones(2)})
+        refuses(OSError, "No space left", publish, root, meta, records, {"idf": np.ones(2)})
     other = "writing it did not finish; run the same ingest again, or remove it and generate it again"
     assert refusal(root, IncompleteError) == f"{root}: {UNFINISHED if staged else other}"
     assert not is_dataset(root)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.errors import FormatError
@@ -94,16 +95,14 @@ def test_the_table_survives_its_arrays():
     ],
 )
 def test_arrays_of_another_kind_are_no_table(change):
-    with pytest.raises(ValueError):
-        PartitionTable.from_arrays(table().to_arrays() | change)
+    raised(ValueError, PartitionTable.from_arrays, table().to_arrays() | change)
 
 
 @pytest.mark.parametrize("name", ["rows", "nnz", "y.crc32c"])
 def test_an_incomplete_table(name):
     arrays = table().to_arrays()
     del arrays[name]
-    with pytest.raises(KeyError):
-        PartitionTable.from_arrays(arrays)
+    raised(KeyError, PartitionTable.from_arrays, arrays)
 
 
 def test_metadata_survives_json():
@@ -130,10 +129,8 @@ def test_metadata_survives_json():
     ],
 )  # fmt: skip
 def test_absurd_metadata_is_refused(field, value):
-    with pytest.raises(FormatError) as caught:
-        DatasetMeta.from_json({**META.to_json(), field: value}, "DATA")
     start, end = "DATA: metadata out of range or inconsistent (", "); it was not written by distls"
-    message = str(caught.value)
+    message = raised(FormatError, DatasetMeta.from_json, {**META.to_json(), field: value}, "DATA")
     assert message.startswith(start)
     assert message.endswith(end)
     # a rule between fields names the first that it has found wrong
@@ -155,5 +152,4 @@ def test_canonical_json(value, text):
 
 
 def test_canonical_json_has_no_nan():
-    with pytest.raises(ValueError):
-        canonical_json([float("nan")])
+    raised(ValueError, canonical_json, [float("nan")])

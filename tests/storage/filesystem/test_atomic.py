@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from helpers import raised, refuses
 
 from distls.storage.errors import StorageError
 from distls.storage.filesystem import atomic
@@ -38,14 +39,12 @@ def test_json_survives(tmp_path):
 @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "", "{"])
 def test_what_is_not_json_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(ValueError):
-        read_json(tmp_path / "x.json", object)
+    raised(ValueError, read_json, tmp_path / "x.json", object)
 
 
 def test_nan_is_not_written_and_the_old_file_stays(tmp_path):
     write_json(tmp_path / "x.json", 1)
-    with pytest.raises(ValueError):
-        write_json(tmp_path / "x.json", [float("nan")])
+    raised(ValueError, write_json, tmp_path / "x.json", [float("nan")])
     assert read_json(tmp_path / "x.json", object) == 1
 
 
@@ -58,8 +57,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(*{"fsync": (os, "fsync", fail), "replace": (Path, "replace", fail)}[step])
-    with pytest.raises(OSError, match="No space left"):
-        write_bytes(path, b"new")
+    refuses(OSError, "No space left", write_bytes, path, b"new")
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["x"]
 
@@ -130,8 +128,7 @@ def test_an_interrupted_block_changes_nothing(tmp_path, error):
             (folder / "new").write_bytes(b"")
             raise error
 
-    with pytest.raises(error):
-        interrupted()
+    raised(error, interrupted)
     assert names(tmp_path / "d") == ["old"]
     assert names(tmp_path) == ["d"]
 

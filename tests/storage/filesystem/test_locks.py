@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls.storage.errors import StorageError
 from distls.storage.filesystem.locks import is_held, locked
@@ -85,14 +85,12 @@ def test_a_lock_removed_while_it_was_opened_is_not_one(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(path, "the run"):
         assert len(calls) == 2
-        with pytest.raises(StorageError):
-            acquire(path)
+        raised(StorageError, acquire, path)
 
 
 def test_a_file_of_another_program_is_no_lock(tmp_path):
     (tmp_path / "lock").write_text("mine")
-    with pytest.raises(StorageError, match="not a lock of distls"):
-        acquire(tmp_path / "lock")
+    refuses(StorageError, "not a lock of distls", acquire, tmp_path / "lock")
     assert (tmp_path / "lock").read_text() == "mine"
 
 
@@ -102,8 +100,7 @@ def test_a_holder_that_has_not_signed(tmp_path, content):
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(content)
         file.flush()
-        with pytest.raises(StorageError, match=r"^the run is being written by another process; "):
-            acquire(tmp_path / "lock")
+        refuses(StorageError, r"^the run is being written by another process; ", acquire, tmp_path / "lock")
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])

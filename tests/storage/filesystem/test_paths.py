@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 from store_helpers import BUCKET, object_store
 
 from distls.storage.errors import ParameterError, StorageError
@@ -78,8 +78,7 @@ def test_no_file_of_this_machine_is_meant():
 
 
 def test_a_bucket_is_not_removed():
-    with pytest.raises(ValueError, match="a whole bucket is not removed"):
-        StorePath("s3://b", "").remove()
+    refuses(ValueError, "a whole bucket is not removed", StorePath("s3://b", "").remove)
 
 
 # -- the same for both -----------------------------------------------------------------------------------
@@ -200,5 +199,4 @@ def test_an_endpoint_that_is_no_url_is_refused(monkeypatch):
     """The library would panic at its first request."""
     client.cache_clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "::::")
-    with pytest.raises(ParameterError, match="AWS_ENDPOINT_URL=::::: expected a URL"):
-        client("s3://bucket")
+    refuses(ParameterError, "AWS_ENDPOINT_URL=::::: expected a URL", client, "s3://bucket")

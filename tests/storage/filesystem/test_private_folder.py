@@ -4,7 +4,7 @@ import os
 import stat
 
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder
 
@@ -68,5 +68,4 @@ def test_who_owns_a_sticky_folder_can_replace_what_is_in_it(tmp_path):
     shared.mkdir()
     shared.chmod(0o1777)
     os.chown(shared, OTHER, OTHER)
-    with pytest.raises(NotPrivateError, match="other users can replace"):
-        private_folder(shared / "own")
+    refuses(NotPrivateError, "other users can replace", private_folder, shared / "own")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import StorePath
@@ -199,8 +199,7 @@ def test_json_bombs(tmp_path, kind, form):
     path.write_bytes(BOMBS[kind])
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError):
-            read_json(path, form)
+        raised(ValueError, read_json, path, form)
         assert tracemalloc.get_traced_memory()[1] < 4 * len(BOMBS[kind]) + 2**20
     finally:
         tracemalloc.stop()
@@ -233,8 +232,7 @@ def test_depth_of_what_a_document_holds(escape):
         (value,) = value
     assert value == json.loads(f'"{escape}"')
     for depth in (deepest + 1, 100_000):
-        with pytest.raises(ValueError, match="nested more than 64 deep"):
-            parse_json(text(depth), Document)
+        refuses(ValueError, "nested more than 64 deep", parse_json, text(depth), Document)
 
 
 def test_of_a_name_that_is_there_twice_the_last_counts():
@@ -265,8 +263,7 @@ def test_json_that_is_ours(tmp_path):
     path.write_text(json.dumps(value))
     assert read_any(path) == read_json(path, dict[str, Any]) == value
     path.write_text("[1]")
-    with pytest.raises(ValueError, match="Expected `object`, got `array`"):
-        read_json(path, dict[str, Any])
+    refuses(ValueError, "Expected `object`, got `array`", read_json, path, dict[str, Any])
 
 
 def test_places_of_object_stores(monkeypatch):

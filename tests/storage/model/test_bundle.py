@@ -7,7 +7,7 @@ import pickle
 import google_crc32c
 import numpy as np
 import pytest
-from helpers import Exploit, examples, raised
+from helpers import Exploit, examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -100,8 +100,7 @@ def test_names_are_names_when_written(tmp_path, name):
 
 @pytest.mark.parametrize("array", [np.array([{}, 1], object), np.array(["a"]), np.zeros(2, "f8,i4"), np.array([b"a"])])
 def test_only_numbers_are_written(tmp_path, array):
-    with pytest.raises(ValueError, match="a bundle holds arrays of numbers"):
-        write_bundle(tmp_path / "b", "model", {}, {"a": array})
+    refuses(ValueError, "a bundle holds arrays of numbers", write_bundle, tmp_path / "b", "model", {}, {"a": array})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,8 +109,7 @@ def test_a_failed_write_leaves_the_old_bundle(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(bundle, "write_json", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_bundle(folder, "model", {}, {"other": np.ones(3)})
+    refuses(OSError, "No space left", write_bundle, folder, "model", {}, {"other": np.ones(3)})
     assert read_bundle(folder, "model")[0] == ATTRIBUTES
     assert [path.name for path in folder.parent.iterdir()] == ["b"]
 

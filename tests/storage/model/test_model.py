@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -208,5 +208,4 @@ def test_rows_that_are_none_are_refused(tmp_path, rows, n_features):
     attributes, arrays = read_bundle(tmp_path / "model", "model")
     arrays["rows"] = np.array(rows, np.int64)
     write_bundle(tmp_path / "model", "model", {**attributes, "n_features": n_features}, arrays)
-    with pytest.raises(FormatError, match="its rows of weights are not rows of"):
-        load_model(tmp_path)
+    refuses(FormatError, "its rows of weights are not rows of", load_model, tmp_path)

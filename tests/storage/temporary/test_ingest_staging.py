@@ -2,6 +2,7 @@ import errno
 
 import numpy as np
 import pytest
+from helpers import raised, refuses
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError, CorruptDataError, StorageError
@@ -39,22 +40,19 @@ def test_a_chunk_without_its_sidecar_or_of_another_size_is_not_finished(staging)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     assert staging.finished_chunk("a") is None
-    with pytest.raises(CorruptDataError):
-        staging.read_segments([Segment("a", 0, 1)], 2, BufferPool())
+    raised(CorruptDataError, staging.read_segments, [Segment("a", 0, 1)], 2, BufferPool())
     path.write_bytes(whole)
     assert staging.finished_chunk("a") is not None
     path.with_suffix(".json").unlink()
     assert staging.finished_chunk("a") is None
     path.write_bytes(b"something else" * 9)
-    with pytest.raises(CorruptDataError, match="not a staged chunk"):
-        staging.read_segments([Segment("a", 0, 1)], 2, BufferPool())
+    refuses(CorruptDataError, "not a staged chunk", staging.read_segments, [Segment("a", 0, 1)], 2, BufferPool())
 
 
 def test_a_segment_of_unexpected_size_is_refused(staging):
     staging.write_chunk("a", table_of((1, 2, 1)), np.arange(2, dtype=np.uint32), {})
     for expected in (1, 3):
-        with pytest.raises(CorruptDataError):
-            staging.read_segments([Segment("a", 0, 1)], expected, BufferPool())
+        raised(CorruptDataError, staging.read_segments, [Segment("a", 0, 1)], expected, BufferPool())
 
 
 def test_a_failed_write_leaves_nothing(staging, monkeypatch):
@@ -62,8 +60,7 @@ def test_a_failed_write_leaves_nothing(staging, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(OSError):
-        staging.write_chunk("a", table_of((1, 2, 1)), np.arange(2, dtype=np.uint32), {})
+    raised(OSError, staging.write_chunk, "a", table_of((1, 2, 1)), np.arange(2, dtype=np.uint32), {})
     assert list((staging.folder / "chunks").iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import raised
+from helpers import raised, refuses
 
 from distls.storage.errors import StateLostError
 from distls.storage.filesystem.safe_read import read_array_file
@@ -94,8 +94,7 @@ def test_nothing_half_written_stays(state, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", fails)
-    with pytest.raises(OSError, match="No space left"):
-        state.write(0, 2, np.ones(3))
+    refuses(OSError, "No space left", state.write, 0, 2, np.ones(3))
     monkeypatch.undo()
     assert [path.name for path in state.folder.iterdir()] == ["00000000-000001.npy"]
     assert state.holds(0, 1)

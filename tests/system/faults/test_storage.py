@@ -325,11 +325,9 @@ def test_full_in_generate(disk, tmp_path, left, where):
     said = raised(StorageError, generate, "csgd", out, rows=2000, partition_size=64 * KIB, executor=executor)
     assert said.startswith(f"cannot write {out}: the disk is full")
     assert said.endswith(f"{out} is incomplete: make room, remove it and generate again")
-    with pytest.raises(DistlsError):
-        open_dataset(disk.path / "d-test")
+    raised(DistlsError, open_dataset, disk.path / "d-test")
     if left < MIB:
-        with pytest.raises(DistlsError):
-            open_dataset(out)
+        raised(DistlsError, open_dataset, out)
     disk.make_room()
     # another name: a worker may just be writing the last of what was asked of it
     made, _ = generate("csgd", disk.path / "again", rows=2000, partition_size=64 * KIB, executor=executor)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import raised
 
 from distls.storage.errors import StateLostError
 from distls.storage.rows import DenseRows
@@ -53,19 +54,16 @@ def test_one_process_keeps_them_in_memory_alone(tmp_path):
     found = read_active(str(tmp_path), 1, 0, Meta, alone=True)
     assert [each.columns.tolist() for each in found] == [[1, 2], [5]]
     # given once, and to its own round
-    with pytest.raises(StateLostError):
-        read_active(str(tmp_path), 1, 0, Meta, alone=True)
+    raised(StateLostError, read_active, str(tmp_path), 1, 0, Meta, alone=True)
     store_active(str(tmp_path), 1, 0, [columns_of(1, 2)], alone=True)
-    with pytest.raises(StateLostError):
-        read_active(str(tmp_path), 2, 0, Meta, alone=True)
+    raised(StateLostError, read_active, str(tmp_path), 2, 0, Meta, alone=True)
 
 
 def test_columns_in_memory_do_not_outlive_their_files(tmp_path):
     store_active(str(tmp_path), 1, 0, [columns_of(1, 2)])
     for path in (tmp_path / "active").iterdir():
         path.unlink()
-    with pytest.raises(StateLostError):
-        read_active(str(tmp_path), 1, 0, Meta)
+    raised(StateLostError, read_active, str(tmp_path), 1, 0, Meta)
 
 
 def test_products_are_within_what_earlier_ones_tell():

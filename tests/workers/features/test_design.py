@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows
+from helpers import as_rows, refuses
 
 from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows
@@ -318,8 +318,7 @@ def test_recipes_roundtrip(name):
 
 
 def test_a_recipe_of_columns_is_that_of_one_stage():
-    with pytest.raises(ValueError, match="columns are those of one stage"):
-        recipe_of(DESIGNS["columns"], 2)
+    refuses(ValueError, "columns are those of one stage", recipe_of, DESIGNS["columns"], 2)
 
 
 BROKEN = [
@@ -379,8 +378,7 @@ def test_broken_recipes_are_refused(name, scalars, changed):
 def test_broken_recipes_of_masks_are_refused(name, value):
     recipe, arrays = recipe_of(replace(DESIGNS["masks"], stage=0), 1)
     recipe["convolution"][name] = value
-    with pytest.raises(FormatError, match="was not written by distls"):
-        design_of(recipe, arrays)
+    refuses(FormatError, "was not written by distls", design_of, recipe, arrays)
 
 
 # ---------------------------------------------------------------- processes

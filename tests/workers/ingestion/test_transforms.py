@@ -84,12 +84,10 @@ def test_unit_rows_have_norm_one(rows):
 
 def test_refused_values_name_partition_and_row():
     sparse = CsrRows(np.array([0, 1, 1, 3]), np.array([0, 0, 1], np.uint16), np.array([1.0, 2.0, -1.0]))
-    with pytest.raises(BadInputError) as caught:
-        applied(sparse, "log1p")
-    assert str(caught.value) == "d: partition 3, row 2: log1p of -1; values must be above -1"
-    with pytest.raises(BadInputError) as caught:
-        applied(DenseRows(np.array([[0.0, 1], [-7, 1]])), "log1p")
-    assert str(caught.value) == "d: partition 3, row 1: log1p of -7; values must be above -1"
+    said = raised(BadInputError, applied, sparse, "log1p")
+    assert said == "d: partition 3, row 2: log1p of -1; values must be above -1"
+    said = raised(BadInputError, applied, DenseRows(np.array([[0.0, 1], [-7, 1]])), "log1p")
+    assert said == "d: partition 3, row 1: log1p of -7; values must be above -1"
     with pytest.raises(BadInputError) as caught, np.errstate(over="ignore"):
         applied(DenseRows(np.array([[0.0, 1], [1e300, 1]])), "scale=1e-300")
     assert str(caught.value) == "d: partition 3, row 1: a value is not finite after the transforms"
@@ -107,9 +105,7 @@ def test_refused_values_name_partition_and_row():
     ],
 )
 def test_refused_steps(names, message):
-    with pytest.raises(ParameterError) as caught:
-        parse_transforms(names)
-    assert str(caught.value) == message
+    assert raised(ParameterError, parse_transforms, names) == message
 
 
 def test_steps_and_digests():

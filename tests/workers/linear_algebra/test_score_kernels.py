@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows
+from helpers import as_rows, refuses
 
 from distls.storage.rows import CsrRows, index_dtype, take_rows
 from distls.workers.compilation.jit import kernel
@@ -77,16 +77,14 @@ def test_a_row_of_one_output_has_one_order_of_sums():
 
 def test_scores_beyond_the_block_are_refused():
     x, _, _, w, b = problem(4)
-    with pytest.raises(ValueError, match="rows 45 to 55 of a block of 50"):
-        linear.scores(as_rows(x, "csr"), w, b, np.empty((10, 4)), 45)
+    refuses(ValueError, "rows 45 to 55 of a block of 50", linear.scores, as_rows(x, "csr"), w, b, np.empty((10, 4)), 45)
 
 
 def test_arrays_that_do_not_fit_are_refused():
     x, y, s, w, b = problem(4)
     rows = as_rows(x, "csr")
     for out in (np.empty((50, 3)), np.empty((50, 4), np.float32)):
-        with pytest.raises(ValueError, match="do not fit"):
-            linear.scores(rows, w, b, out)
+        refuses(ValueError, "do not fit", linear.scores, rows, w, b, out)
     with pytest.raises(ValueError, match="different numbers of classes"):
         evaluate_rows(rows, y, s, LOSSES["softmax"], w, b[:3], NO_CLASSES)
     with pytest.raises(ValueError, match="different numbers of classes"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Cauchit, Link, Poisson, Probit
@@ -90,11 +91,9 @@ def _half(scores):
     ],
 )
 def test_links_that_contradict_themselves_are_not_registered(link, message):
-    with pytest.raises(ValueError, match=f"link odd: .*{message}"):
-        loss_registry.register_loss(link)
+    refuses(ValueError, f"link odd: .*{message}", loss_registry.register_loss, link)
     assert "odd" not in loss_registry.LOSSES
 
 
 def test_a_name_that_is_taken():
-    with pytest.raises(ValueError, match="there is a loss softmax already"):
-        loss_registry.register_loss(_link(_half, name="softmax"))
+    refuses(ValueError, "there is a loss softmax already", loss_registry.register_loss, _link(_half, name="softmax"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, printed, write_dataset
+from helpers import labelled_rows, printed, refuses, write_dataset
 
 from distls import evaluate, fit, predict
 from distls.columns.sharding import add_columns
@@ -164,12 +164,9 @@ def test_names_and_row_functions_are_checked():
     class NoProx(Penalty):
         name = "no-prox"
 
-    with pytest.raises(ValueError, match="there is a loss ovr_huber_hinge already"):
-        losses.register_loss(Second())
-    with pytest.raises(ValueError, match="Incomplete needs a function under @row_gradient_of"):
-        losses.register_loss(Incomplete())
-    with pytest.raises(ValueError, match="NoProx needs a function under @row_penalty_of"):
-        penalties.register_penalty(NoProx())
+    refuses(ValueError, "there is a loss ovr_huber_hinge already", losses.register_loss, Second())
+    refuses(ValueError, "Incomplete needs a function under @row_gradient_of", losses.register_loss, Incomplete())
+    refuses(ValueError, "NoProx needs a function under @row_penalty_of", penalties.register_penalty, NoProx())
     with pytest.raises(ParameterError, match="loss=incomplete: expected one of multiclass_squared_hinge, "):
         losses.loss_named("incomplete")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import examples, raised
+from helpers import examples, raised, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -447,8 +447,7 @@ def test_other_shards_than_the_job_began_with_are_refused(sharded, tmp_path):
         stream_columns(replace(old, columns="abc"), [0], Ledger())
     shutil.rmtree(path / "columns")
     stream_module._open.cache_clear()
-    with pytest.raises(MismatchError, match="there are none; they were replaced or removed"):
-        stream_columns(old, [0], Ledger())
+    refuses(MismatchError, "there are none; they were replaced or removed", stream_columns, old, [0], Ledger())
     # a process that had opened the dataset before it had shards finds them
     add_columns(path)
     assert read_shards(old, [0]) == true_shards(dataset, [0])

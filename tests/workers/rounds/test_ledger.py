@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 
 from distls.evaluation.evaluate import evaluate
 from distls.execution.serial import SerialExecutor
@@ -116,5 +116,4 @@ def test_every_evaluation_is_checked(tmp_path):
     data = write_dataset(tmp_path / "data", x, np.asarray(y), partition_rows=20)
     model = fit("sgd", data, passes=1).model
     assert model is not None
-    with pytest.raises(DistlsError, match="instead of 3 and 60"):
-        evaluate(model, data, executor=Forgetful("MetricsTask"))
+    refuses(DistlsError, "instead of 3 and 60", evaluate, model, data, executor=Forgetful("MetricsTask"))

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from helpers import examples
+from helpers import examples, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,15 +111,12 @@ def test_an_incomplete_root_is_refused(n_leaves):
         for leaf in range(n_leaves):
             if leaf != absent:
                 made.add(0, leaf, f"{leaf}")
-        with pytest.raises(ValueError, match="the reduction is not complete"):
-            made.root()
+        refuses(ValueError, "the reduction is not complete", made.root)
 
 
 def test_nothing_to_reduce():
-    with pytest.raises(ValueError, match="not complete"):
-        tree(0).root()
-    with pytest.raises(ValueError, match=r"a tree of 0 leaves has no node \(0, 0\)"):
-        tree(0).add(0, 0, "x")
+    refuses(ValueError, "not complete", tree(0).root)
+    refuses(ValueError, r"a tree of 0 leaves has no node \(0, 0\)", tree(0).add, 0, 0, "x")
 
 
 @examples(300)
@@ -144,13 +141,11 @@ def test_what_was_counted_is_not_counted_again(arrival, data):
 def test_neither_above_nor_below(first, second):
     made = tree(7)
     made.add(*first, "first")
-    with pytest.raises(ValueError, match="was merged twice"):
-        made.add(*second, "second")
+    refuses(ValueError, "was merged twice", made.add, *second, "second")
 
 
 @pytest.mark.parametrize("node", [(0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0)])
 def test_nodes_that_do_not_exist(node):
     made = tree(5)
-    with pytest.raises(ValueError, match="a tree of 5 leaves has no node"):
-        made.add(*node, "x")
+    refuses(ValueError, "a tree of 5 leaves has no node", made.add, *node, "x")
     assert made.nodes() == []

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import as_rows
+from helpers import as_rows, refuses
 
 from distls.storage.rows import DenseRows
 from distls.workers.losses.squared import Squared
@@ -307,5 +307,4 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
     x, y, _ = problem(3, False)
     settings = ConstrainedSettings(PROJECT, 0.3)
     lane = new_mean_lane(start(17, 3, False, True), settings)._replace(**change)
-    with pytest.raises(ValueError, match=message):
-        constrained_block(as_rows(x, "csr"), y, NO_WEIGHT, np.arange(3), *lane, settings)
+    refuses(ValueError, message, constrained_block, as_rows(x, "csr"), y, NO_WEIGHT, np.arange(3), *lane, settings)

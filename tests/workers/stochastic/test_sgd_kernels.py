@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import as_rows
+from helpers import as_rows, refuses
 
 from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.row_functions import has_row_function
@@ -199,8 +199,7 @@ def test_strided_weights_are_refused():
     x, y, _ = problem(4)
     lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1))
     lane.u = np.zeros((4, x.shape[1])).T
-    with pytest.raises(Exception, match="C-ordered"):
-        lane.run(as_rows(x, "csr"), y, np.arange(3))
+    refuses(Exception, "C-ordered", lane.run, as_rows(x, "csr"), y, np.arange(3))
 
 
 def test_arrays_that_do_not_fit_are_refused():
@@ -212,8 +211,7 @@ def test_arrays_that_do_not_fit_are_refused():
     ):
         lane = Lane(x.shape[1], 4, np.float64, SgdSettings(LOSSES["softmax"], 0.1, tail_from=1.0))
         vars(lane).update(change)
-        with pytest.raises(ValueError, match=message):
-            lane.run(as_rows(x, "csr"), y, np.arange(3))
+        refuses(ValueError, message, lane.run, as_rows(x, "csr"), y, np.arange(3))
 
 
 def test_scaled_weights_may_overwrite_their_argument():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds, StoredContract
-from helpers import labelled_rows, stored_rows, write_dataset
+from helpers import labelled_rows, refuses, stored_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
@@ -442,14 +442,12 @@ def test_a_rise_is_an_error(small, monkeypatch):
 def test_refusals(small, tmp_path):
     dataset, _, _ = small
     bare = write_dataset(tmp_path / "bare", *labelled_rows(100, 10, 3))
-    with pytest.raises(MismatchError, match=r"bare has no column shards, .*`distls columns .*bare` adds them"):
-        fit("bcd", bare)
+    refuses(MismatchError, r"bare has no column shards, .*`distls columns .*bare` adds them", fit, "bcd", bare)
     with pytest.raises(ParameterError, match="lanes=99: the data set has only 12 column shards"):
         fit("bcd", dataset, params={"lanes": 99})
     with pytest.raises(ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"):
         fit("bcd", dataset, params={"l1_ratio": 0.3})
-    with pytest.raises(ParameterError, match="bcd has no parameter 'eta0'"):
-        fit("bcd", dataset, params={"eta0": 1})
+    refuses(ParameterError, "bcd has no parameter 'eta0'", fit, "bcd", dataset, params={"eta0": 1})
 
 
 def test_the_plan_counts_scores_and_names_rows_that_fit(small):
@@ -542,8 +540,7 @@ def test_debiasing_waits_for_the_sparse_problem(small):
 
 def test_debiasing_that_would_never_come_is_refused(small):
     dataset, *_ = small
-    with pytest.raises(ParameterError, match="debias needs tau > 0"):
-        fit("bcd", dataset, params={"debias": 1e-3, "tau": 0.0})
+    refuses(ParameterError, "debias needs tau > 0", fit, "bcd", dataset, params={"debias": 1e-3, "tau": 0.0})
     with pytest.raises(ParameterError, match="patience: not with debias"):
         fit("bcd", dataset, params={"debias": 1e-3}, patience=2, eval_data=dataset)
 

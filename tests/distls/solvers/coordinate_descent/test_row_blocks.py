@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from contract import StoredContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls import ingest
 from distls.cli.report import limit_lines
@@ -142,8 +142,7 @@ def test_rows_without_an_end_are_planned(tmp_path):
     ingest(x, tmp_path / "numbers", y=np.arange(300.0), target="continuous")
     dataset = add_columns(tmp_path / "numbers")
     assert "rows" in solver_of(dataset, 20_000_000, 4096 * MIB, loss="squared").plan.worker_parts
-    with pytest.raises(MemoryPlanError, match="algorithm=row-blocks"):
-        solver_of(dataset, 100_000_000, 4096 * MIB, loss="squared")
+    refuses(MemoryPlanError, "algorithm=row-blocks", solver_of, dataset, 100_000_000, 4096 * MIB, loss="squared")
     for rows, limit in ((100_000_000, 4096 * MIB), (10**12, 600 * MIB)):
         plan = solver_of(dataset, rows, limit, loss="squared", **BY_ROWS).plan
         assert "rows" not in plan.worker_parts
@@ -155,8 +154,7 @@ def test_column_shards_are_not_needed(tmp_path):
     dataset = write_dataset(tmp_path / "train", x, y)
     assert fit("bcd", dataset, params={**BY_ROWS, "alpha": 1e-2}).status == "CONVERGED"
     for given in ({"debias": 1e-3}, {"penalty": "l2"}, {"shrink": True}):
-        with pytest.raises(ParameterError, match="algorithm=row-blocks"):
-            fit("bcd", dataset, params={**BY_ROWS, **given})
+        refuses(ParameterError, "algorithm=row-blocks", fit, "bcd", dataset, params={**BY_ROWS, **given})
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls import ingest
 from distls.solvers.coordinate_descent import row_rounds
@@ -131,13 +131,10 @@ def test_columns_are_gathered_from_rows(tmp_path, dense):
         for j, (start, stop) in enumerate(zip(found.x.indptr, found.x.indptr[1:], strict=False)):
             assert np.flatnonzero(expected[j]).tolist() == found.x.indices[start:stop].tolist()
             np.testing.assert_array_equal(expected[j][expected[j] != 0], found.x.data[start:stop])
-    with pytest.raises(StateLostError, match="do not fit"):
-        _gathered(scores, columns[:1])
-    with pytest.raises(StateLostError, match="missing"):
-        _gathered(replace(scores, version=4), columns)
+    refuses(StateLostError, "do not fit", _gathered, scores, columns[:1])
+    refuses(StateLostError, "missing", _gathered, replace(scores, version=4), columns)
     RowState(str(state), WORKING).drop(3, 3)
-    with pytest.raises(StateLostError, match="missing"):
-        _gathered(scores, columns)
+    refuses(StateLostError, "missing", _gathered, scores, columns)
 
 
 @pytest.mark.fast_cases("fista")

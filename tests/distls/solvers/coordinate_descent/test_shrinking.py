@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import Rounds
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls.solvers.coordinate_descent.bcd_round import RoundSetting
 from distls.storage.errors import ParameterError
@@ -126,5 +126,4 @@ def test_a_stopped_fit_goes_on_with_the_same_columns(dataset, tmp_path):
 
 
 def test_without_an_end_there_is_no_shrinking(dataset):
-    with pytest.raises(ParameterError, match="shrink needs tau > 0"):
-        _fit(dataset, tau=0)
+    refuses(ParameterError, "shrink needs tau > 0", _fit, dataset, tau=0)

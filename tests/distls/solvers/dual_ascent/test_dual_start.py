@@ -1,7 +1,7 @@
 """Starts of dual ascent: the duals of another alpha, and the slopes at the weights of a pass of `sgd`."""
 
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls.execution import ClusterOptions
 from distls.planning.fit_plan import plan_fit
@@ -97,5 +97,4 @@ def test_the_plan_covers_the_start(tmp_path):
     assert own.worker_bytes > plain.worker_bytes
     assert own.driver_bytes > plain.driver_bytes
     between = (own.worker_bytes + plain.worker_bytes) // 2
-    with pytest.raises(MemoryPlanError, match=r"; start=zero begins without its pass of sgd$"):
-        planned(between, start="sgd")
+    refuses(MemoryPlanError, r"; start=zero begins without its pass of sgd$", planned, between, start="sgd")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import write_dataset
+from helpers import refuses, write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from target_helpers import write_targets
@@ -140,5 +140,4 @@ def test_starts_from_other_runs(data, tmp_path):
     ],
 )
 def test_refusals(data, params, message):
-    with pytest.raises(ParameterError, match=message):
-        fit("sdca", data[4], params={**PARAMS, **params})
+    refuses(ParameterError, message, fit, "sdca", data[4], params={**PARAMS, **params})

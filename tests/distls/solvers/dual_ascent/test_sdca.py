@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds, SolverContract, StoredContract
-from helpers import labelled_rows, raised, rows_with_mistakes, write_dataset
+from helpers import labelled_rows, raised, refuses, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 from target_helpers import write_targets
@@ -372,8 +372,7 @@ def test_lost_duals_of_a_checkpoint(small, tmp_path, caplog, kept):
         records = History()
         caplog.clear()
         if kept == "none" and damage in ("truncated", "flipped"):
-            with pytest.raises(CorruptDataError, match="duals of partition 0"):
-                resume(run)
+            refuses(CorruptDataError, "duals of partition 0", resume, run)
             continue
         digests[damage] = resume(run, callbacks=[records]).model.sha256
         notes = [note for record in records.records for note in record.get("notes") or ()]
@@ -495,5 +494,4 @@ def test_a_start_of_another_shape_is_refused(small, tmp_path):
     run = tmp_path / "run"
     # fewer classes are taken, more are not
     fit("sdca", small[4, False], run, params=EXACT, passes=1)
-    with pytest.raises(MismatchError, match="init="):
-        fit("sdca", small[2, False], params={**EXACT, "init": str(run)}, passes=1)
+    refuses(MismatchError, "init=", fit, "sdca", small[2, False], params={**EXACT, "init": str(run)}, passes=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import raised, write_dataset
+from helpers import raised, refuses, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MemoryBudget
@@ -84,14 +84,12 @@ def test_more_components_than_rows_have_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", x)
     assert generators.principal_components(reader, EXECUTOR, 4).components.shape == (6, 4)
     message = "^pca=5: rows vary in 4 directions only; set pca to at most that$"
-    with pytest.raises(ParameterError, match=message):
-        generators.principal_components(reader, EXECUTOR, 5)
+    refuses(ParameterError, message, generators.principal_components, reader, EXECUTOR, 5)
 
 
 def test_principal_components_of_a_constant_are_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.full((100, 3), 2.5, np.float32))
-    with pytest.raises(ParameterError, match="rows vary in 0 directions only"):
-        generators.principal_components(reader, EXECUTOR, 1)
+    refuses(ParameterError, "rows vary in 0 directions only", generators.principal_components, reader, EXECUTOR, 1)
 
 
 # ---------------------------------------------------------------- bandwidth
@@ -131,8 +129,7 @@ def test_a_sample_is_a_choice_of_rows(reader, monkeypatch):
 def test_a_bandwidth_of_zero_is_refused(tmp_path):
     reader = _reader(tmp_path / "data", np.ones((60, 3), np.float32))
     message = "^bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1$"
-    with pytest.raises(ParameterError, match=message):
-        generators.design_for(PARAMS, reader, EXECUTOR, 0)
+    refuses(ParameterError, message, generators.design_for, PARAMS, reader, EXECUTOR, 0)
     given = generators.design_for({**PARAMS, "bandwidth": 2.5}, reader, EXECUTOR, 0)
     assert given.bandwidth == 2.5
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 
 from distls import fit, load_model
 from distls.storage.errors import FormatError, ParameterError
@@ -91,6 +91,5 @@ class _Wrong(Rectified):
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_is_no_generator(name, change, said):
-    with pytest.raises(ValueError, match=said):
-        register_generator(name, _Wrong(change))
+    refuses(ValueError, said, register_generator, name, _Wrong(change))
     assert "own" not in generator_registry.generator_names()

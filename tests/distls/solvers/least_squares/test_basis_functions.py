@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from contract import SolverContract
-from helpers import write_dataset
+from helpers import refuses, write_dataset
 
 from distls import fit, load_model
 from distls.storage.errors import FormatError, ParameterError
@@ -107,8 +107,7 @@ def test_a_function_from_outside_is_stored_by_its_name_and_asked_for(tmp_path):
     basis_functions._functions.pop("products")
     with pytest.raises(FormatError, match=r"no function 'products' of a basis is known.*register_basis_function"):
         load_model(tmp_path / "run").predict(x)
-    with pytest.raises(ParameterError, match=r"basis=1\+products: expected powers such as"):
-        fit("cls", dataset, params=params)
+    refuses(ParameterError, r"basis=1\+products: expected powers such as", fit, "cls", dataset, params=params)
 
 
 def test_functions_that_are_refused():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import SolverContract
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 
 from distls import evaluate, fit, predict, resume
 from distls.execution.memory_budget import MIB, MemoryBudget
@@ -234,9 +234,8 @@ def test_a_calibration_of_several_blocks_is_refused(data):
     dataset, x, _ = data
     model = fit("cls", dataset, params={**FOURIER, "rounds": 2}).model
     two = {**model.recipe, "features": {**model.recipe["features"], "n_stages": 2}}
-    with pytest.raises(FormatError) as caught:
-        predictions(replace(model, recipe=two), x)
-    assert str(caught.value) == "the model: not written by distls (a calibration of 2 blocks)"
+    said = raised(FormatError, predictions, replace(model, recipe=two), x)
+    assert said == "the model: not written by distls (a calibration of 2 blocks)"
 
 
 @pytest.mark.slow
@@ -493,9 +492,7 @@ _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
     ],
 )
 def test_values_out_of_range(data, name, value, rule):
-    with pytest.raises(ParameterError) as caught:
-        fit("cls", data[0], params={name: value})
-    assert str(caught.value) == f"cls: {name}={value}: {rule}"
+    assert raised(ParameterError, fit, "cls", data[0], params={name: value}) == f"cls: {name}={value}: {rule}"
 
 
 @pytest.mark.fast_cases("params0", "params5")
@@ -518,14 +515,11 @@ def test_values_out_of_range(data, name, value, rule):
     ],
 )  # fmt: skip
 def test_parameters_that_the_features_do_not_use(data, params, message):
-    with pytest.raises(ParameterError) as caught:
-        fit("cls", data[0], params=params)
-    assert str(caught.value) == message
+    assert raised(ParameterError, fit, "cls", data[0], params=params) == message
 
 
 def test_tol_is_refused(data):
-    with pytest.raises(ParameterError, match=r"^tol: "):
-        fit("cls", data[0], tol=1e-3)
+    refuses(ParameterError, r"^tol: ", fit, "cls", data[0], tol=1e-3)
 
 
 def test_the_plan_holds_all_rounds_and_the_predictions(data):

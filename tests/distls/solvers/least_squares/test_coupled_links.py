@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import labelled_rows, write_dataset
+from helpers import labelled_rows, refuses, write_dataset
 from scipy.special import logsumexp
 
 from distls import evaluate, fit, ingest, load_model
@@ -115,6 +115,5 @@ def _changed(mean, **facts):
     ],
 )  # fmt: skip
 def test_what_is_no_gradient_of_a_convex_function_is_refused(link, message):
-    with pytest.raises(ValueError, match=message):
-        loss_registry.register_loss(link)
+    refuses(ValueError, message, loss_registry.register_loss, link)
     assert "changed" not in loss_registry.LOSSES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds, SolverContract, StoredContract
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 from target_helpers import write_targets
 
 from distls import evaluate, fit, load_model, predict
@@ -164,8 +164,7 @@ def test_a_forged_model_is_refused(tmp_path, recipe, arrays, message):
     model = fit("stagewise", dataset, params={**CLS, "block_size": 12}).model
     check_model(model, "m")
     own = {**model.recipe, "calibration": {**model.recipe["calibration"], **recipe}}
-    with pytest.raises(FormatError, match=message):
-        check_model(replace(model, recipe=own, arrays={**model.arrays, **arrays}), "m")
+    refuses(FormatError, message, check_model, replace(model, recipe=own, arrays={**model.arrays, **arrays}), "m")
 
 
 def test_what_is_refused(tmp_path):

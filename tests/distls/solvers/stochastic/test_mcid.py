@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from contract import SolverContract, StoredContract, visits
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
@@ -186,10 +186,8 @@ def test_what_is_refused_before_reading(tmp_path):
 def test_one_class_and_no_labels_are_refused(tmp_path):
     x, _ = labelled_rows(50, 30, 3)
     single = write_dataset(tmp_path / "one", x, np.zeros(50, np.int32), n_classes=2)
-    with pytest.raises(MismatchError, match="only one class"):
-        fit("mcid", single)
-    with pytest.raises(MismatchError, match="no labels"):
-        fit("mcid", write_dataset(tmp_path / "none", x, None))
+    refuses(MismatchError, "only one class", fit, "mcid", single)
+    refuses(MismatchError, "no labels", fit, "mcid", write_dataset(tmp_path / "none", x, None))
 
 
 def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from contract import SolverContract, StoredContract, visits
-from helpers import labelled_rows, raised, write_dataset
+from helpers import labelled_rows, raised, refuses, write_dataset
 from target_helpers import write_targets
 
 from distls import add_columns, evaluate, fit, resume
@@ -324,10 +324,8 @@ def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes():
 
 
 def test_numbers_need_the_squared_loss(continuous):
-    with pytest.raises(ParameterError, match="they need loss=squared"):
-        fit("sgd", continuous[0], params={"loss": "log"}, passes=1)
-    with pytest.raises(MismatchError, match="this method needs class or multilabel targets"):
-        fit("sgdqn", continuous[0], passes=1)
+    refuses(ParameterError, "they need loss=squared", fit, "sgd", continuous[0], params={"loss": "log"}, passes=1)
+    refuses(MismatchError, "this method needs class or multilabel targets", fit, "sgdqn", continuous[0], passes=1)
 
 
 @pytest.mark.fast_cases("sgd$", "olbfgs")
@@ -339,8 +337,7 @@ def test_plans_and_probes(classes, method):
 
 def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_path):
     dataset = write_dataset(tmp_path / "wide", *labelled_rows(100, 40_000, 2))
-    with pytest.raises(MemoryPlanError):
-        fit("rls", dataset, passes=1, memory=MemoryBudget(2048 * MIB, 1, 1))
+    raised(MemoryPlanError, fit, "rls", dataset, passes=1, memory=MemoryBudget(2048 * MIB, 1, 1))
 
 
 @pytest.mark.fast_cases("sgd$")

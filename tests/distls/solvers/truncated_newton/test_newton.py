@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import SolverContract, StoredContract
-from helpers import labelled_rows, rows_with_mistakes, write_dataset
+from helpers import labelled_rows, refuses, rows_with_mistakes, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from target_helpers import write_targets
 
@@ -265,8 +265,7 @@ def test_folds_of_a_path_are_those_of_other_methods(tmp_path):
 def test_other_losses_are_refused(tmp_path, loss):
     x, y = labelled_rows(60, 10, 3)
     data = write_dataset(tmp_path / "d", x, y)
-    with pytest.raises(ParameterError, match="expected one of"):
-        fit("newton", data, params={"loss": loss})
+    refuses(ParameterError, "expected one of", fit, "newton", data, params={"loss": loss})
 
 
 def test_the_best_round_is_certified_alike_by_a_resumed_fit(tmp_path):

@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import raised
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_helpers import block_of, located, run_of, sparse_records
@@ -201,9 +202,7 @@ def check_refusal(line, options, message):
     if options.get("multilabel"):
         good = good.replace(b'"label": 1', b'"label": [1]')
     text = b"\n".join([good, line, good])
-    with pytest.raises(BadInputError) as caught:
-        parse(text, **options)
-    assert str(caught.value) == f"a.txt:2: {message}"
+    assert raised(BadInputError, parse, text, **options) == f"a.txt:2: {message}"
     rows, _, lines, progress, _ = parse(text, skip_errors=True, **options)
     assert (rows.shape[0], lines) == (2, [0, 2])
     assert (progress.skipped, progress.skipped_first) == (1, [(1, message)])

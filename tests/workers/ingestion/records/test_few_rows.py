@@ -158,8 +158,7 @@ def test_kinds_that_are_only_the_kernels(both):
     block = block_of(b"1,x\n")
     read = block.text, block.size, reader.rules, reader.columns, reader.table.words, reader.answers
     few = few_rows.FewRows(read, reader.state, reader.dialect.missing)
-    with pytest.raises(few_rows.NotPlainError):
-        few.store(reader.slots, reader.records, {})
+    raised(few_rows.NotPlainError, few.store, reader.slots, reader.records, {})
 
 
 # -- labels as text --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import as_rows
+from helpers import as_rows, refuses
 from scipy.optimize import minimize
 
 from distls.workers.losses.loss_registry import LOSSES, losses_with
@@ -301,13 +301,10 @@ def test_arrays_that_do_not_fit_are_refused():
     rows, order, d = as_rows(x, "csr"), np.arange(3), x.shape[1]
     lane = lane_of("rls", "ovr_log", d, 3, 9)
     lane.state = new_rls(d + 1, 3, lane.settings)
-    with pytest.raises(ValueError, match="weights' size"):
-        lane.run(rows, y, order)
+    refuses(ValueError, "weights' size", lane.run, rows, y, order)
     for size, k, message in ((d + 1, 3, "size of the weights"), (d, 2, "size of the weights")):
         lane = lane_of("olbfgs", "softmax", d, 3, 9)
         lane.state = new_olbfgs(size, k)
-        with pytest.raises(ValueError, match=message):
-            lane.run(rows, y, order)
+        refuses(ValueError, message, lane.run, rows, y, order)
     lane.state = (np.zeros((d + 1) * 3), *new_olbfgs(d + 1, 3)[1:])
-    with pytest.raises(ValueError, match="shape"):
-        lane.run(rows, y, order)
+    refuses(ValueError, "shape", lane.run, rows, y, order)
