@@ -39,6 +39,8 @@ BASE_BYTES = 210 * MIB
 COMPILE_BYTES = 100 * MIB
 # Buffers are a little larger than what they hold; the allocator rounds.
 SLACK = 1.05
+# What the seconds of passes leave out.
+APART = "start, compilation and certificates"
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,8 +101,10 @@ class Plan(Shown):
             every += f", {self.side_by_side} at each read" if self.side_by_side > 1 else ""
             found.append(Fact("passes", f"{self.passes:g} at most{every}"))
         if self.seconds_per_pass is not None:
-            total = self.times_read * (self.passes or 0.0) * self.seconds_per_pass
-            whole = "" if self.passes is None else f", {total:.1f} s for all passes, certificates apart"
+            passes = self.times_read * (self.passes or 0.0) * self.seconds_per_pass
+            apart = "certificates" if self.overhead_seconds is not None else APART
+            total = passes + (self.overhead_seconds or 0.0)
+            whole = "" if self.passes is None else f", {total:.1f} s in all, {apart} apart"
             probe = f"{self.seconds_per_pass:.2f} from the store (probe of one partition)"
             found.append(Fact("seconds a pass", probe + whole))
         if self.overhead_seconds is not None:

@@ -2,17 +2,17 @@
 
     pip install '.[bench]' skglm celer liblinear-official adelie sklearn-contrib-lightning
     DISTLS_DATA=FOLDER python -m benchmarks.speed.sparse [--sets rcv1-4,wide,20news,sector,mnist] [--rows N]
-        [--parts binary,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
+        [--parts binary,svm,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
         [--rivals skglm,celer,sklearn,adelie,lightning] [--out FILE]
 
 The others are skglm, celer, LIBLINEAR, adelie and lightning. On generated `rcv1-4` data and on real sets: the second
-class against the rest with l1 logistic loss (`binary`), and all classes with l1l2, by softmax or the multi-class
-squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five hundred of which a row has, and two
-classes. Strengths are parts of the smallest at which all weights are zero. `solve` are the seconds of all rounds of
-distls, certificates among them, `wall` those of the whole fit in this process without the compilation of kernels; of
-the others, which have the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which other programs
-distort less (of distls with `--workers 0` alone). Programs that are not installed are left out. The excess is that
-over the best lower bound that distls has proven, relative to it.
+class against the rest with l1, by logistic loss (`binary`) or squared hinge (`svm`), and all classes with l1l2, by
+softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five hundred of which
+a row has, and two classes. Strengths are parts of the smallest at which all weights are zero. `solve` are the seconds
+of all rounds of distls, certificates among them, `wall` those of the whole fit in this process without the compilation
+of kernels; of the others, which have the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which
+other programs distort less (of distls with `--workers 0` alone). Programs that are not installed are left out. The
+excess is that over the best lower bound that distls has proven, relative to it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ from distls.execution.serial import SerialExecutor
 from distls.training.callbacks import History
 from distls.workers.rounds.block_stream import clear_cache
 
-PARTS = {"binary": ("softmax", "l1"), "softmax": ("softmax", "l1l2"), "hinge": ("multiclass_squared_hinge", "l1l2")}
+PARTS = {
+    "binary": ("softmax", "l1"),
+    "svm": ("multiclass_squared_hinge", "l1"),
+    "softmax": ("softmax", "l1l2"),
+    "hinge": ("multiclass_squared_hinge", "l1l2"),
+}
+TWO_CLASSES = ("binary", "svm")
 Fits = Iterator[tuple[str, float, np.ndarray]]  # setting, seconds, weights (n_features, k) or (n_features,)
 
 
@@ -59,10 +66,11 @@ def largest_alpha(x: sp.csr_matrix, y: np.ndarray, loss: str, penalty: str) -> f
 
 
 def objective(x: sp.csr_matrix, y: np.ndarray, w: np.ndarray, alpha: float, part: str) -> float:
-    """Return the objective; of `binary` weights (n_features,) of the one output of class 1."""
-    if part == "binary":
-        z = x @ w
-        return float(np.logaddexp(0.0, np.where(y == 1, -z, z)).mean() + alpha * np.abs(w).sum())
+    """Return the objective; of two classes weights (n_features,) of the one output of class 1."""
+    if part in TWO_CLASSES:
+        behind = np.where(y == 1, -1.0, 1.0) * (x @ w)
+        losses = np.logaddexp(0.0, behind) if part == "binary" else np.square(np.maximum(0.0, 1.0 + behind))
+        return float(losses.mean() + alpha * np.abs(w).sum())
     z, rows = x @ w, np.arange(len(y))
     if part == "softmax":
         top = z.max(axis=1)
@@ -111,6 +119,18 @@ def liblinear_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
         yield f"LIBLINEAR -s 6, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
 
 
+def liblinear_svms(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield LIBLINEAR's l1 support vector machine of squared hinge, likewise."""
+    from sklearn.svm import LinearSVC
+
+    for tolerance in (1e-2, 1e-4, 1e-5):
+        model = LinearSVC(
+            penalty="l1", dual=False, C=1.0 / (alpha * len(y)), tol=tolerance, fit_intercept=False, max_iter=10_000
+        )
+        (seconds, _), _ = timed(lambda model=model: model.fit(x, y))
+        yield f"LIBLINEAR -s 5, tolerance {tolerance:g}", seconds, model.coef_.reshape(-1)
+
+
 def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
     """Yield adelie's l1 logistic regression, at one strength, and at the end of ten."""
     import adelie
@@ -130,28 +150,29 @@ def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
             yield (f"adelie, {strengths} strengths, tolerance {tolerance:g}", seconds, found.betas.toarray()[-1])
 
 
-def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, loss: str) -> Fits:
+def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, part: str) -> Fits:
     """Yield the coordinate descent of the paper's author."""
     from lightning.classification import CDClassifier
 
-    name = "log" if loss == "softmax" else "squared_hinge"
+    loss, penalty = PARTS[part]
+    name, several = "log" if loss == "softmax" else "squared_hinge", part not in TWO_CLASSES
     for iterations in (10, 30, 100):
         model = CDClassifier(
-            loss=name, penalty="l1/l2", multiclass=True, C=1.0 / len(y), alpha=alpha, max_iter=iterations, tol=1e-9,
-            random_state=0,
+            loss=name, penalty="l1/l2" if several else penalty, multiclass=several, C=1.0 / len(y), alpha=alpha,
+            max_iter=iterations, tol=1e-9, random_state=0,
         )  # fmt: skip
         (seconds, _), _ = timed(lambda model=model: model.fit(x, y))
-        yield f"lightning, {iterations} iterations", seconds, model.coef_.T
+        yield f"lightning, {iterations} iterations", seconds, model.coef_.T if several else model.coef_.reshape(-1)
 
 
 def rivals_of(part: str, names: list[str]) -> list[Callable[[sp.csr_matrix, np.ndarray, float], Fits]]:
     """Return the installed programs that solve a part's problem."""
+    named: dict[str, Callable[..., Fits]] = {"lightning": partial(lightning_fits, part=part)}
     if part == "binary":
         named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits, "adelie": adelie_fits}
-        return [fits for name, fits in named.items() if name in names and importlib.util.find_spec(name)]
-    if "lightning" not in names or not importlib.util.find_spec("lightning"):
-        return []
-    return [lambda x, y, alpha: lightning_fits(x, y, alpha, PARTS[part][0])]
+    elif part == "svm":
+        named["sklearn"] = liblinear_svms
+    return [fits for name, fits in named.items() if name in names and importlib.util.find_spec(name)]
 
 
 def own_fit(
@@ -247,7 +268,7 @@ def main() -> None:
     parser.add_argument("--directory", default=f"{tempfile.gettempdir()}/distls-optimum")
     parser.add_argument("--sets", default="rcv1-4")
     parser.add_argument("--rows", type=int, default=150_000)
-    parser.add_argument("--parts", default="binary,softmax,hinge")
+    parser.add_argument("--parts", default="binary,svm,softmax,hinge")
     parser.add_argument("--fractions", default=".1,.01,.001")
     parser.add_argument("--rtol", type=float, default=1e-6)
     parser.add_argument("--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown")
@@ -261,7 +282,7 @@ def main() -> None:
             multi, binary = problems(name, folder, given.rows)
             for part in given.parts.split(","):
                 for fraction in map(float, given.fractions.split(",")):
-                    path = binary if part == "binary" else multi
+                    path = binary if part in TWO_CLASSES else multi
                     compare(report, name, path, part, fraction, given, executor)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distls.cli.evaluation_text import calibration_lines
 from distls.clock import seconds_text
 from distls.execution.memory_budget import human
-from distls.memory_plan import Plan
+from distls.memory_plan import APART, Plan
 from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
 from distls.problem import loss_of, penalty_of
@@ -59,7 +59,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
     ]
     if seconds is not None:
         every = made.plan.passes
-        whole = "" if every is None else f", {made.plan.times_read * every * seconds:.4g} s in all"
+        whole = "" if every is None else f", {made.plan.times_read * every * seconds:.4g} s in all, {APART} apart"
         lines.append(f"seconds a pass     {seconds:.4g}{whole}")
     if made.limited_by is not None:
         advice = "" if made.advice is None else f"; {made.advice}"

@@ -134,7 +134,7 @@ COORDINATE_DESCENT_METHODS = (
         paper=f"{_PAPER}, Algorithms 1-3",
         parameters=_DESCENT, solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0,
-        version=12,  # dense columns of squared loss by cycles, with fewer judgements and steps between them
+        version=13,  # descents that begin at another model lead no further than `tau`, where nothing else is asked
         proves_with=by_working_sets, columns=True, keeps_rows=True,
         alpha_by_rows=("class",),  # few rows with 1e-4: hundreds of Newton steps to separate them
         path=True,

@@ -13,6 +13,7 @@ instead of the sparse one, which shrinks the weights of the features that it sel
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MIB, human
 from distls.execution.row_reads import lanes_of
 from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.methods.coordinate_descent import SPARSE_PENALTY, by_working_sets, only_of_sweeps
@@ -63,8 +63,8 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.rounds.task import Call, Needs
 
-# Bytes of active columns above which the message of a failed plan proposes a smaller active_mib.
-_WORTH_NAMING = 16 * MIB
+# MiB of columns and their Gram, below which no limit is proposed: rounds would be sweeps.
+_WORTH_NAMING = 16
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
 # Of a row, in a task with an intercept: its column of ones, a centred column, and what kernels gather it into.
@@ -134,35 +134,40 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return the plan; if it does not fit, name the parameter that would save memory."""
         # The plan is the first to know whether column copies fit, so only here can its message propose to hold fewer.
         try:
-            return self._plan()
+            return self._plan(self.params["active_mib"])
         except MemoryPlanError as error:
-            spare, ways = self._most_active(), [str(error)]
-            if spare >= _WORTH_NAMING:
-                ways.append(f"lower active_mib, which takes {human(spare)} of it")
-            # It is named and not taken, as bits would follow from the memory of the day; a refit is by sweeps.
+            ways = [str(error)]
+            fits = bisect_left(range(1, self.params["active_mib"]), True, key=lambda mib: not self._fits(mib))
+            if fits >= _WORTH_NAMING:
+                ways.append(f"give active_mib={fits}, the most that fits")
+            # They are named and not taken, as bits would follow from the memory of the day; a refit is by sweeps.
             if self.proves and self.params["debias"] is None:
                 ways.append("give algorithm=row-blocks, which keeps no number of a row")
             raise MemoryPlanError(", or ".join(ways)) from None
 
-    def _plan(self) -> Plan:
-        n_features, k = self.problem.shape
-        dataset, size = self.problem.dataset, self.problem.dtype.itemsize
-        score_bytes = k * size
+    def _fits(self, active_mib: int) -> bool:
+        try:
+            self._plan(active_mib)
+        except MemoryPlanError:
+            return False
+        return True
+
+    def _plan(self, active_mib: int) -> Plan:
+        (n_features, k), dataset = self.problem.shape, self.problem.dataset
+        score_bytes = k * self.problem.dtype.itemsize
         weight_bytes = n_features * score_bytes
         partition_scores = int(dataset.table.rows.max(initial=0)) * score_bytes
         # sets of labels are compared by indicators, which are as many as scores
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
-        held = self._most_active() + self._drawn_from()
-        # the numbers of columns to skip, in units of weights
-        # One number of 8 bytes per column is kept; a row of weights has k of them.
+        held = self._most_active(active_mib) + self._drawn_from()
+        # the numbers of columns to skip, of 8 bytes, in units of weights, of which a row has k
         skipping = self.params["shrink"] / k
         # The Newton step of the intercept holds a k x k Hessian, and is not taken above this number of classes.
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
-        # several lanes: one more read judges the sizes of the common step
-        judging = int(len(self._sweeping) > 1)
-        polishing = int(self._polishes)
-        # scores are written once and read by every lane and by the judging; polishing writes and reads them again
+        # several lanes: another read judges the common step; scores are written, and read by each lane and the judging,
+        # and polishing does both again
+        judging, polishing = int(len(self._sweeping) > 1), int(self._polishes)
         exchanged = (1 + len(self._sweeping) + judging + 2 * polishing) * score_bytes
         reads, reductions = 1 + judging + polishing, 2 + judging + 2 * polishing
         if self.proves:
@@ -201,11 +206,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
         kept = (8 * k + known_bytes(meta, k) + kept_row_bytes(self.problem)) * self.proves
         return target_bytes(meta) + 8 * meta.weighted + at_work + kept
 
-    def _most_active(self) -> int:
+    def _most_active(self, active_mib: int) -> int:
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
         if not (self.proves or self.params["active_sweeps"]):
             return 0
-        return working_set_bytes(self.problem, self._shards, self.params["active_mib"])
+        return working_set_bytes(self.problem, self._shards, active_mib)
 
     def _drawn_from(self) -> int:
         """Return the bytes of a lane's columns where they are drawn from all, with a copy of them."""
@@ -285,9 +290,9 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Do a round by working sets, None where columns do not fit; what it keeps is made anew where it is lost."""
         fresh, self._has_begun = not self._has_begun, True
         # One round is to do where a fit begins at another model, as those of a path do, and it leads no further than is
-        # asked for. Others do not depend on the tolerance. Features are selected by `tau`.
-        near = self._initial is not None and self.params["debias"] is None
-        enough = self.enough if near else no_gap
+        # asked for, by `tau` alone without a tolerance. Others depend on neither. Features are selected by `tau`.
+        near, tau = self._initial is not None and self.params["debias"] is None, self.params["tau"]
+        enough = (lambda objective: self.enough(objective) or tau * objective) if near else no_gap
         try:
             return WorkingSetRound(self._sets, executor, fresh=fresh, enough=enough).run(state)
         except StateLostError:

@@ -17,21 +17,27 @@ Array = NDArray[np.float64]
 _BETWEEN, _SWEEPS = 5, 300
 # Extrapolations after which the gap has to be less than this part of what it was.
 _PATIENCE, _LITTLE = 5, 0.9
-# What may be left of the gap: what is more is sooner found after another read, on the columns that matter then.
-_LEFT = 0.05
+# What may be left of the gap: what is more is sooner found after another read, on the columns that matter then; where
+# sweeps hardly get further, this much.
+_LEFT, _LED = 0.05, 0.25
 # Of the differences' products, relative to their mean square: they are nearly dependent.
 _DAMPING = 1e-12
 
 
 def sweep_until(columns: WorkingColumns, target: float, newton: ProxNewton) -> bool:
-    """Sweep until the columns' gap is at most `target` or a small part of the first; return whether it is."""
+    """Sweep until the columns' gap is at most `target` or a small part of the first, or falls no more.
+
+    Return whether that has led anywhere.
+    """
     task = columns.task
     means, gaps = task.leaning(columns.x), [np.inf] * _PATIENCE
     for _ in range(0, _SWEEPS, _BETWEEN):
         judged = columns.judge(columns.value())
         # A line search ends where the decrease is below the rounding of the objective.
-        if judged.gap <= target or judged.gap > _LITTLE * gaps[-_PATIENCE]:
-            return judged.gap <= target
+        if judged.gap <= target:
+            return True
+        if judged.gap > _LITTLE * gaps[-_PATIENCE]:
+            return judged.gap <= _LED * gaps[_PATIENCE]
         gaps.append(judged.gap)
         target = max(target, _LEFT * gaps[_PATIENCE])
         points = [_point(columns)]

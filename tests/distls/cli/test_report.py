@@ -57,8 +57,12 @@ def test_lines_of_a_plan():
         "bytes a pass       190 MiB, in 2 rounds of 8 lanes",
         "network a round    2 KiB",
         "passes             4 at most",
-        "seconds a pass     1.50 from the store (probe of one partition), 6.0 s for all passes, certificates apart",
+        "seconds a pass     1.50 from the store (probe of one partition), 6.0 s in all, "
+        "start, compilation and certificates apart",
     ]
+    probed = plan_lines(replace(PLAN, overhead_seconds=2.25))
+    assert probed[-2].endswith(", 8.2 s in all, certificates apart")
+    assert probed[-1] == "start, compile     2.2 s"
     bare = plan_lines(Plan(**{**PLAN.to_json(), "passes": None, "seconds_per_pass": None}))
     assert bare == plan_lines(PLAN)[:5]
 

@@ -154,7 +154,7 @@ def test_a_path_is_planned_as_one(dataset):
     ]  # fmt: skip
     lines = plan_lines(replace(path, seconds_per_pass=0.5))
     assert "passes             200 at most for each of 4 fits" in lines
-    assert lines[-1].endswith(", 400.0 s for all passes, certificates apart")
+    assert lines[-1].endswith(", 400.0 s in all, start, compilation and certificates apart")
 
 
 def test_a_path_without_a_run_needs_room_for_its_models_alone(dataset, monkeypatch):

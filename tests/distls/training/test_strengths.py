@@ -200,7 +200,8 @@ def test_plan_says_how_many_share_a_read(dataset):
     assert (plan.fits, plan.side_by_side, plan.times_read) == (4, 4, 1)
     text = "\n".join(plan_lines(plan))
     assert "for each of 4 fits, 4 at each read" in text
-    assert f", {plan.passes * plan.seconds_per_pass:.1f} s for all passes, certificates apart" in text
+    seconds = plan.overhead_seconds + plan.passes * plan.seconds_per_pass
+    assert f", {seconds:.1f} s in all, certificates apart" in text
 
 
 def test_the_report_lists_the_strengths(dataset, held_out, tmp_path):

@@ -1,6 +1,7 @@
 """Block coordinate descent through the driver: the paper's iterates, descent, certificates, refusals, state lost."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from contract import Rounds, StoredContract
-from helpers import labelled_rows, refuses, stored_rows, write_dataset
+from helpers import labelled_rows, raised, refuses, stored_rows, write_dataset
 
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method_registry import method_named
@@ -476,16 +477,24 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     assert "train on" not in str(refused.value)
 
 
-def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
+def test_a_refusal_names_the_columns_that_fit(small, monkeypatch):
     dataset, _, _ = small
     chosen = method_named("bcd")
     params = chosen.resolve({})
     problem = Problem.of(dataset, params, 0, chosen.targets)
-    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
-    with pytest.raises(
-        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it, or give algorithm=row"
-    ):
-        BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
+    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self, active_mib: (active_mib + 88) * MIB)
+
+    def planned(active_mib):
+        given = {**params, "active_mib": active_mib}
+        return BlockCoordinateDescent(problem, given, memory=MemoryBudget(700 * MIB)).plan
+
+    named = r"work 600 MiB.*, or give active_mib=(\d+), the most that fits, or give algorithm=row"
+    fits = int(re.search(named, raised(MemoryPlanError, planned, 512))[1])
+    assert planned(fits).worker_bytes <= 700 * MIB
+    assert f"active_mib={fits}," in raised(MemoryPlanError, planned, fits + 1)
+    # of so few columns no set would be made
+    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self, active_mib: (32 * active_mib) * MIB)
+    assert "active_mib" not in raised(MemoryPlanError, planned, 512)
 
 
 def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
