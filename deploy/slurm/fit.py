@@ -10,6 +10,7 @@ from distributed.core import rpc
 from distributed.security import Security
 
 from distls.cli import cli
+from distls.clock import begin_with_process
 
 DRIVER = "1"  # the task in which SLURMRunner lets the script go on
 
@@ -37,5 +38,6 @@ if __name__ == "__main__":
         with Client(runner) as client:
             client.wait_for_workers(runner.n_workers, timeout=600)
         sys.argv += ["--scheduler", runner.scheduler_address]
-        # as `distls` does, but for one thing: that leaves an interrupted process at once, and the others would run on
+        # not `main`, which leaves an interrupted process at once: the others would run on
+        begin_with_process()
         cli(prog_name="distls")

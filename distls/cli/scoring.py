@@ -27,11 +27,11 @@ from distls.cli.support import (
 from distls.facts import counted
 from distls.interchange.export_formats import EXPORT_FORMATS
 from distls.storage.errors import BadInputError, DistlsError
+from distls.storage.filesystem.atomic import unsynced
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
 
 STREAM = "-"  # in place of a file
-_WRITTEN = 32  # bytes of predictions for each byte of a source, about, and of each class that is asked for
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 
@@ -118,7 +118,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
     """Write each row's best classes, set of labels or predicted numbers to OUT, a .csv or .zarr.
 
     Without OUT, or with - for it, they are written to stdout as CSV; - as SRC is stdin. Source files are first
-    ingested like the model's data, into a folder next to OUT, or of few rows in memory, that is removed afterwards.
+    ingested like the model's data, into a folder next to OUT that is removed afterwards.
     """
     from distls.cli.progress import work_progress
     from distls.prediction.predict import predict as run_predict
@@ -126,7 +126,7 @@ def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **op
     given, out = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, place_of(STREAM))
     with (
         from_stdin(given) as data,
-        to_stdout(out, written_bytes(given, options["top"])) as written,
+        to_stdout(out) as written,
         Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
         work_progress(quiet) as progress,
     ):
@@ -175,14 +175,6 @@ def import_(file: str, model: Place, source: str, debug: bool) -> None:
 # -- standard input and output in place of files ---------------------------------------------------------
 
 
-def written_bytes(data: Sequence[Place], top: int) -> float | None:
-    """Return at most how many bytes the predictions of few rows have; None of others."""
-    from distls.ingestion.adhoc_dataset import bytes_of_few
-
-    n_bytes = bytes_of_few(data)
-    return None if n_bytes is None else _WRITTEN * top * n_bytes
-
-
 @contextlib.contextmanager
 def from_stdin(data: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
     """Yield `data` with a temporary copy of standard input in place of ``-``, which messages call stdin."""
@@ -205,13 +197,13 @@ def from_stdin(data: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
 
 
 @contextlib.contextmanager
-def to_stdout(out: Place, n_bytes: float | None) -> Iterator[Place]:
-    """Yield `out`, or for ``-`` a temporary CSV file of about `n_bytes`, copied to standard output at the end."""
+def to_stdout(out: Place) -> Iterator[Place]:
+    """Yield `out`, or in place of ``-`` a temporary CSV file that is copied to standard output at the end."""
     if str(out) != STREAM:
         yield out
         return
     check_stdout()
-    with temporary_folder("distls-stdout-", n_bytes) as folder:
+    with temporary_folder("distls-stdout-", None) as folder, unsynced():
         copy = folder / "predictions.csv"
         yield copy
         show_table(copy)

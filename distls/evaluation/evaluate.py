@@ -74,9 +74,8 @@ def evaluate(
         Rows count by their sample weights, in all metrics, as with scikit-learn's ``sample_weight``. Default: each row
         counts one, also in a data set with weights.
     beside : path, optional
-        Source files are ingested into a folder next to this one, which every worker must reach, or in memory if they
-        are small and this process reads them. Default: the run or model, or for a LinearModel the system's folder for
-        temporary files.
+        Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
+        or model, or for a LinearModel the system's folder for temporary files.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
     client : dask.distributed.Client, optional

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distls.execution.serial import SerialExecutor
 from distls.facts import said, warn_caller
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import DistlsError, FormatError, ParameterError, StorageError
-from distls.storage.filesystem.atomic import describe_os_error, remove_tree
-from distls.storage.filesystem.memory_folder import temporary_folder
+from distls.storage.filesystem.atomic import describe_os_error, remove_tree, unsynced
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
@@ -77,7 +75,7 @@ def opened_like(
     """Open a dataset, or ingest source files in their order into a temporary one; yield it, and notices for `pass_on`.
 
     The model determines how sources are read, classes, width and fitted transforms; messages call it `name`. The
-    temporary dataset is named after `beside`, which workers must reach, or in memory. Options and errors are those of
+    temporary dataset is named after `beside`, which workers must reach. Options and errors are those of
     `distls.ingest`.
     """
     if isinstance(data, Dataset):
@@ -87,36 +85,26 @@ def opened_like(
         check_there(path)
         yield open_dataset(path), ()
     else:
-        with _temporary_place(data, beside, options.get("executor")) as temporary:
-            notices = _ingest(data, temporary, model, name, options)
+        beside = beside.absolute()
+        temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            # a busy disk takes longer to sync the small files of few rows than all else
+            with unsynced():
+                notices = _ingest(data, temporary, model, name, options)
             with _named_as_given(temporary, data):
                 yield open_dataset(temporary), notices
+        finally:
+            remove_tree(temporary)
 
 
-@contextlib.contextmanager
-def _temporary_place(data: Scorable, beside: Place, executor: Any) -> Iterator[Place]:
-    """Yield a name for a dataset, which is removed: of few bytes that this process alone reads in memory."""
-    n_bytes = bytes_of_few(data)
-    if n_bytes is not None and isinstance(executor, SerialExecutor):
-        # a busy disk takes longer to sync its small files than this process to score them
-        with temporary_folder("distls-rows-", n_bytes) as folder:
-            yield folder / "rows.partial"
-        return
-    beside = beside.absolute()
-    temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
-    try:
-        yield temporary
-    finally:
-        remove_tree(temporary)
-
-
-def bytes_of_few(data: Scorable) -> int | None:
-    """Return the bytes of source files of this machine; None if they are not few, or some are elsewhere."""
+def _is_small_table(data: Scorable) -> bool:
+    """Return whether all sources are small files of CSV, of which a value takes a byte or more."""
     places = sources_of(data) if are_sources(data) else []
-    if not places or not all(isinstance(place, Path) and place.is_file() for place in places):
-        return None
-    n_bytes = sum(place.stat().st_size for place in places)
-    return n_bytes if n_bytes <= _FEW_BYTES else None
+    paths = [place for place in places if isinstance(place, Path) and place.suffix in (".csv", ".tsv")]
+    try:
+        return 0 < len(paths) == len(places) and sum(path.stat().st_size for path in paths) <= _FEW_BYTES
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
@@ -157,7 +145,7 @@ def _ingest(
         options = {**options, "multilabel": True}
     # nobody asks where the rows of most temporary data sets came from
     # they are read once: trying a codec for few rows takes longer than all else
-    compress = "auto" if bytes_of_few(data) is None else "none"
+    compress = "none" if _is_small_table(data) else "auto"
     options = {"row_numbers": False, "dtype": row_type(model), "compress": compress, **options}
     try:
         return ingest(data, temporary, like=like_model(model, name), shuffle=False, **options).notices

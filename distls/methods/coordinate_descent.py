@@ -154,7 +154,7 @@ COORDINATE_DESCENT_METHODS = (
                       "number"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
-        version=4,  # bounds from working sets without column shards; no tolerance that is not met converges
+        version=5,  # searches that end their sweeps sooner
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
@@ -168,7 +168,7 @@ COORDINATE_DESCENT_METHODS = (
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
-        version=4,  # as `fista`
+        version=5,  # as `fista`
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "history": 6, "tau": 1e-3, "fit_intercept": False},
     ),

@@ -73,8 +73,7 @@ def predict(
     model : run path, model path or LinearModel
     dataset : path or Dataset, paths of source files, data frame, or array or sparse matrix
         Labels are not needed. Source files, frames and arrays are first ingested like the model's data, into a folder
-        next to `out`, of small files in memory, that is removed afterwards. (`LinearModel.predict` returns the
-        predictions of rows in memory.)
+        next to `out` that is removed afterwards. (`LinearModel.predict` returns the predictions of rows in memory.)
     out : path
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the

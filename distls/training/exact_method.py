@@ -26,8 +26,8 @@ _NEWTON = "newton"
 _SECONDS = {"sdca": (12e-9, 2e-9), _NEWTON: (12e-9, 3.5e-9)}
 _PASSES = {"sdca": (1.1, 0.09), _NEWTON: (3.2, 0.0)}
 _BEGUN_PASSES = {**_PASSES, "sdca": (3.1, 0.027)}  # of fits that begin with a pass of `sgd`
-# Of squared hinges, whose duals have no upper end: lanes overshoot, and a start by `sgd` saves nothing.
-_UNBOUNDED_PASSES = {"sdca": (2.3, 0.5), _NEWTON: (4.3, 0.0)}
+# Of squared hinges, whose duals have one end: lanes overshoot, and a start by `sgd` saves nothing.
+_SQUARED_HINGE_PASSES = {"sdca": (2.3, 0.5), _NEWTON: (4.3, 0.0)}
 _MOST_PASSES = 100.0  # of a fit by `newton`, whose passes are single reads
 _EVER = 2**60  # bytes: whether a fit has the memory is not what is asked here
 
@@ -92,11 +92,11 @@ def fit_seconds(
     moved = sum(parts.values()) if cluster.slots > 1 else 0.0
     busiest = -(-plan.lanes // traffic.tasks) / plan.lanes
     a_pass = work * busiest + plan.rounds_per_pass * plan.reductions * moved
-    unbounded = loss_named(setting.problem.loss).dual_domain == "ray"
-    return passes_to(method, plan.lanes, decades, solver.sgd is not None, unbounded) * a_pass
+    overshoots = loss_named(setting.problem.loss).dual_domain == "ray"
+    return passes_to(method, plan.lanes, decades, solver.sgd is not None, overshoots) * a_pass
 
 
-def passes_to(method: str, lanes: int, decades: float, begun: bool, unbounded: bool = False) -> float:
+def passes_to(method: str, lanes: int, decades: float, begun: bool, overshoots: bool = False) -> float:
     """Return about the passes to a gap of ``10^-decades`` of the objective; see docs/scale.md."""
-    alone, each = (_UNBOUNDED_PASSES if unbounded else _BEGUN_PASSES if begun else _PASSES)[method]
+    alone, each = (_SQUARED_HINGE_PASSES if overshoots else _BEGUN_PASSES if begun else _PASSES)[method]
     return (alone + each * lanes) * decades

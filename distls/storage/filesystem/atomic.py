@@ -11,11 +11,24 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
 from distls.storage.errors import DistlsError, StorageError
 from distls.storage.filesystem.paths import Place, StorePath
+
+_SYNCS = ContextVar("syncs", default=True)  # of a thread; others that it starts do
+
+
+@contextlib.contextmanager
+def unsynced() -> Iterator[None]:
+    """Sync nothing that this thread writes meanwhile: of files that are removed at the end, whatever happens."""
+    before = _SYNCS.set(False)
+    try:
+        yield
+    finally:
+        _SYNCS.reset(before)
 
 
 def canonical_json(value: Any) -> str:
@@ -52,7 +65,7 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
 def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> Iterator[IO[Any]]:
     """Yield a file under a temporary name that becomes `path` when the block ends without error."""
     # In the same folder: a rename is atomic within one file system only. Random: two writers do not collide.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    temporary, sync = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial"), sync and _SYNCS.get()
     try:
         with temporary.open(mode, **options) as file:
             yield file
@@ -148,6 +161,8 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _sync(path: Path) -> None:
+    if not _SYNCS.get():
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -156,6 +171,8 @@ def _sync(path: Path) -> None:
 
 
 def _sync_file_system(path: Path) -> None:
+    if not _SYNCS.get():
+        return
     sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     descriptor = os.open(path, os.O_RDONLY)
     try:
