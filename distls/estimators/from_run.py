@@ -64,8 +64,8 @@ def load_estimator(path: str | Place) -> DatasetEstimator:
     Raises
     ------
     MismatchError
-        No estimator has this objective and kind of target, or rows go through hashing, categories or transforms, which
-        estimators do not do: `load_model` predicts with such models.
+        No estimator has this objective and kind of target, or rows that are no table go through hashing or transforms,
+        which estimators do not do: `load_model` predicts with such models.
     FormatError
         There is no model at `path`.
     """

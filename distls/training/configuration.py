@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +18,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.row_reads import MOST_LANES, default_parallelism
 from distls.methods.data_defaults import alpha_by_rows, can_be_standardized, loss_for, suited
 from distls.methods.method import Method, Params
-from distls.methods.method_registry import expand_grid, method_named
+from distls.methods.method_registry import METHODS, expand_grid, method_named
 from distls.methods.recommendation import AUTO, Recommendation, recommended
 from distls.problem import Problem
 from distls.request import Options, Request, plain
@@ -126,6 +127,7 @@ class FitRequest(Request[Dataset], frozen=True, kw_only=True):
 
         `choose` takes what `recommended` takes, and returns the method where none is named.
         """
+        _check_names(asked)
         given: Request[Source] = Request(**{name: plain(value) for name, value in asked.items()})
         given.check_bounds()
         data = _opened(dataset)
@@ -333,6 +335,19 @@ def _completed(method: Method, params: Params) -> Params:
     if any(complete[name] != value for name, value in params.items()) or complete.get("loss", "") is None:
         raise ValueError("a setting that is not complete")
     return complete
+
+
+def _check_names(asked: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that no fit has."""
+    unknown = next((name for name in asked if name not in Request.__struct_fields__), None)
+    if unknown is None:
+        return
+    meant, close = "", get_close_matches(unknown, Request.__struct_fields__, 1)
+    if any(unknown == own.name for method in METHODS.values() for own in method.parameters):
+        meant = f"; parameters of a method are one argument, params={{{unknown!r}: ...}}"
+    elif close:
+        meant = f"; did you mean {close[0]!r}?"
+    raise TypeError(f"a fit got an unexpected keyword argument {unknown!r}{meant}")
 
 
 def _opened(source: str | Place | Dataset) -> Dataset:

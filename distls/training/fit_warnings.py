@@ -95,7 +95,9 @@ def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tupl
     data = eval_data if eval_data is not None and known else problem.dataset
     error = record.get("eval_error" if known else "running_error")
     too_early = not known and _has_hardly_begun(record)
-    if problem.target != "class" or error is None or meta.weighted or too_early:
+    # of weighted classes it is not the share of rows that is least
+    weighted = meta.weighted or len(set(problem.row_weight_by_class)) > 1
+    if problem.target != "class" or error is None or weighted or too_early:
         return None
     counts = dict(zip(data.meta.classes, data.meta.label_counts, strict=True))
     guessed = 1 - counts.get(_most_frequent(problem), 0) / max(data.meta.n_rows, 1)

@@ -106,7 +106,7 @@ class Connection:
                 raise WorkerError(f"{trouble} within {RETURN_SECONDS:.0f} s; {_RESUME}")
             if now > told + PATIENCE_SECONDS:
                 told = start + RETURN_SECONDS
-                _LOG.warning("%s, and is awaited for %.0f s", trouble, RETURN_SECONDS)
+                _LOG.warning("%s yet: waiting for at most %.0f s", trouble, RETURN_SECONDS)
             self.ask_for_workers()
             time.sleep(_POLL_SECONDS)
 

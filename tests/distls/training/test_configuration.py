@@ -37,6 +37,17 @@ def counted(monkeypatch):
     return counts
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("alpha", r"parameters of a method are one argument, params={'alpha': \.\.\.}"),
+        ("pases", "did you mean 'passes'"),
+    ],
+)
+def test_an_option_that_no_fit_has(dataset, name, meant):
+    refuses(TypeError, f"unexpected keyword argument '{name}'; {meant}", fit, "sgd", dataset, **{name: 1})
+
+
 def test_the_command_line_checks_a_fit_once(dataset, tmp_path, counted):
     options = ["--eval", str(dataset.path), "--executor", "serial", "--passes", "1", "--quiet"]
     printed("fit", "mcid", dataset.path, tmp_path / "run", *options)

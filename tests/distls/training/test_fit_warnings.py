@@ -133,6 +133,9 @@ def test_no_better_than_the_most_frequent_class(tmp_path):
     x, y = rows_of_noise()
     found = fitted(tmp_path, x, y.astype(int))
     assert "on training rows is no better than that of always answering 0, 10.00 %" in found.warnings[0]
+    # with weights that make it so on purpose it is no news
+    balanced = distls.fit("sgd", tmp_path / "d", params={"class_weight": "balanced"})
+    assert [text for text in balanced.warnings if "always answering" in text] == []
 
 
 def test_the_evaluation_rows_are_judged_where_there_are_some(tmp_path):
