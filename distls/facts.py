@@ -32,6 +32,7 @@ _OPTION = re.compile(
     r"|(?<![^\s(])--(?P<name>[a-z]+(?:-[a-z]+)*)(?![\w=/-]|[.:]\w)"
     rf"(?: (?P<value>{_QUOTED}|[A-Z](?:[A-Z][\w=,]*)?(?<![=,])(?!\w)|\d+|[,.](?!\S)|(?:{_WORDS})(?!\w)"
     r"|[a-z\d]+[=,]\S*[^\s:;,.)]))?"
+    r"|(?<![^\s(])-p (?P<parameter>[a-z_\d]+)=(?P<given>[^\s:;,)`](?:[^\s;,)`]*[^\s:;,.)`])?)"
 )
 
 
@@ -81,6 +82,9 @@ def said(text: str) -> str:
 
 
 def _keyword(found: re.Match[str]) -> str:
+    if found["parameter"]:
+        given = found["given"] if re.fullmatch(r"[\d.e-]+", found["given"]) else f'"{found["given"]}"'
+        return f'params={{"{found["parameter"]}": {given}}}'
     if found["name"] not in _KEYWORDS:
         return found[0]
     keyword, value = _KEYWORDS[found["name"]], found["value"]
@@ -114,11 +118,15 @@ class Shown:
         shown = {name: value for name, value in vars(self).items() if value not in (None, (), {}, [], "")}
         return [Fact(name.replace("_", " "), value, _short) for name, value in shown.items()]
 
+    def further_facts(self) -> list[Fact]:
+        """Return what a notebook says beneath them."""
+        return []
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(fact.said for fact in self.facts())}>"
 
     def _repr_html_(self) -> str:
-        return as_card(type(self).__name__, self.facts())
+        return as_card(type(self).__name__, [*self.facts(), *self.further_facts()])
 
 
 class ShownDict(dict[str, Any]):

@@ -18,8 +18,9 @@ from distls.execution import memory_of
 from distls.execution.batch import OwnSeconds, Wanted
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.facts import Fact, Shown
+from distls.facts import Fact, Shown, said
 from distls.methods.method import Params
+from distls.methods.parameters import settings_text
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.dual_ascent.dual_search import DualSearch
 from distls.solvers.events import Callback, FitStart
@@ -33,7 +34,7 @@ from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
-from distls.training.fit_facts import fit_facts
+from distls.training.fit_facts import bound_text, fit_facts
 from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import DualPoint, drop_others, publish_duals, published_duals
@@ -76,6 +77,12 @@ class FitResult(Shown):
         if model is not None:
             found.insert(3, Fact("model", f"{model.method} ({model.loss})"))
         return found if self.run is None else [*found, Fact("run", self.run, str)]
+
+    def further_facts(self) -> list[Fact]:
+        """Return what was selected, the bound of the objective, and notes, as the command line prints them."""
+        found = [] if self.selected is None else [Fact("selected", self.selected, settings_text)]
+        found += [Fact("bound", bound)] if (bound := bound_text(self.record)) else []
+        return found + [Fact("note", said(text)) for text in self.record.get("notes", ())]
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -360,8 +360,8 @@ def _shards_of(problem: Problem) -> ColumnShards:
     if shards is None:
         path = problem.dataset.path
         raise MismatchError(
-            f"{path} has no column shards, which bcd works on; `distls columns {path}` adds them, "
-            "and -p algorithm=row-blocks does without"
+            f"{path} has no column shards, which bcd works on; `distls columns {path}` adds them, in Python "
+            "distls.add_columns, and -p algorithm=row-blocks does without"
         )
     return shards
 

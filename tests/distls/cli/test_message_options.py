@@ -110,10 +110,14 @@ SPOKEN = {
     ),
     "no parameter 'x'; the tolerance is --tol X, or --again": "no parameter 'x'; the tolerance is tol=X, or again=True",
     'a: "x" (--kind NAME=duration: of time)': 'a: "x" (kind="NAME=duration": of time)',
+    "a: -p lanes=3 fits, and -p algorithm=row-blocks does": (
+        'a: params={"lanes": 3} fits, and params={"algorithm": "row-blocks"} does'
+    ),
     "RUN 40; ingest it with --like the training data": "RUN 40; ingest it with like=the training data",
 }
 KEPT = [
-    "a worker needs --memory-limit 3MiB and --tls-ca", "well-formed -- yes, -p alpha=1", "x --split: no data set",
+    "a worker needs --memory-limit 3MiB and --tls-ca", "well-formed -- yes", "x --split: no data set",
+    "a: `fit sgd -p alpha=1` goes on",
     "data x --split has 3 features", "1 line skipped; the first: x --split:3: no number", "--like: no such file",
     "a: --like.csv, --like/a and a--like",
     'a:1: "--none--" and "x --split y" and "a "--kind" b": no number', "a: `predict --proba`, or `--to csv` lists",

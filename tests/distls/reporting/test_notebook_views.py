@@ -68,6 +68,14 @@ def test_a_result_is_a_line_and_a_table(data, tmp_path):
     assert f">{error}</td>" in result._repr_html_()
 
 
+def test_a_notebook_says_what_was_selected_and_proven(data):
+    result = fit("newton", data.path, params={"loss": "log", "alpha": "path", "alphas": 2, "folds": 2})
+    shown = result._repr_html_()
+    assert result.record["notes"]
+    chosen = f"alpha={result.selected['alpha']:.6g}"
+    assert all(text in shown for text in (chosen, "proven to be at most", *result.record["notes"]))
+
+
 def test_a_result_without_a_model():
     result = FitResult(Status.DIVERGED, None, None, 1.0, 0.25, {})
     assert repr(result) == "<FitResult status DIVERGED, passes 1, seconds 0.2>"
