@@ -127,8 +127,8 @@ class _DualAscent(DatasetEstimator):
         params = {**given, "loss": loss, "alpha": alpha, **penalty}
         self._gap = found.gap
         keep_optimum(self, found, self._method, params, form, n_classes, X)
-        if n_classes and sample_weight is None:
-            warn_of_guessing(self.model_, problem)
+        if labels is not None and sample_weight is None:
+            warn_of_guessing(self.model_, problem, labels)
         return True
 
     @property
@@ -281,13 +281,13 @@ def keep_optimum(
     estimator.n_iter_, estimator.status_ = float(found.reads), str(Status.CONVERGED)
 
 
-def warn_of_guessing(model: LinearModel, problem: RowsInMemory) -> None:
-    """Judge a fit without weights of rows as `distls.fit` does."""
+def warn_of_guessing(model: LinearModel, problem: RowsInMemory, classes: NDArray[Any]) -> None:
+    """Judge a fit without weights of rows to the codes of classes (n_classes,) as `distls.fit` does."""
     counts, n_rows = np.bincount(problem.y), len(problem.y)
     scores = problem.x @ model.weights + model.intercept
     error = float((problem.loss.of_classes(scores).argmax(axis=1) != problem.y).mean())
     guessed = float(n_rows - counts.max()) / n_rows
-    warning = guessing_warning(error, guessed, "training rows", int(counts.argmax()))
+    warning = guessing_warning(error, guessed, "training rows", classes.tolist()[counts.argmax()])
     if warning is not None:
         warn_caller(warning)
 

@@ -50,7 +50,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         keep_optimum(self, found, self._method, {**given, "alpha": float(alpha)}, form, k, X)
         self.classes_ = classes
         if sample_weight is None:
-            warn_of_guessing(self.model_, problem)
+            warn_of_guessing(self.model_, problem, classes)
         return True
 
     def _check_probabilities(self) -> bool:

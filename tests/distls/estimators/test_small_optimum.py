@@ -184,7 +184,7 @@ def test_columns_that_numbers_cannot_tell_apart_are_left_alone():
 def test_a_model_that_guesses_warns():
     x = np.random.default_rng(0).normal(size=(60, 2))
     y = np.arange(60) % 3 == 0
-    with pytest.warns(UserWarning, match="is no better than that of always answering 0, 33.33 %"):
+    with pytest.warns(UserWarning, match="is no better than that of always answering False, 33.33 %"):
         assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
 
 
