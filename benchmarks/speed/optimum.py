@@ -243,6 +243,11 @@ def by_lanes(report: Report, name: str, path: Path, alpha: float) -> None:
                 found = whole_fit(method, path, params, target)
                 report.add(set=name, system=f"distls {method}", alpha=alpha, lanes=lanes, target=target,
                            **found, network=network)  # fmt: skip
+                if "missed" in found:
+                    break
+            # what takes too many passes takes more with more lanes
+            if target == TARGETS[0]:
+                break
 
 
 def prepared(folder: Path, rows: int) -> tuple[Path, Path, Path]:

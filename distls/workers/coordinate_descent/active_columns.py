@@ -103,8 +103,9 @@ def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:
     return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
 
 
-# Of dense columns of one output, the slopes before the newest whose products are kept.
-EARLIER = 3
+# Of dense columns of one output: slopes before the newest whose products are kept, and of how many of them, for which
+# it was read, those of a shard count.
+_RECENT, _COUNTED = 6, 3
 _NEVER = 1e300  # a bound of what is not known
 
 
@@ -115,12 +116,13 @@ class _OfShard(NamedTuple):
     unknown: Array  # (columns,): 1 or 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SlopeProducts:
     """Products of columns with slopes of all rows (n_rows, k), to which tasks of these slopes add others."""
 
     slopes: Array
     shards: dict[int, _OfShard] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)  # shards of which others than columns in memory are known
 
     def of(self, shard: int, columns: int) -> _OfShard:
         """Return the products of a shard, which are to be completed."""
@@ -142,7 +144,7 @@ class Held(NamedTuple):
 
 @dataclass
 class KnownProducts:
-    """Products of columns with the newest slopes of all rows, and with those of some reads before.
+    """Products of columns with the newest slopes of all rows, and with some for which a shard was read before.
 
     The slopes are about a combination of earlier ones, and so are the products, but for the length of the column times
     that of what is left: those that cannot reach alpha need not be computed (docs/decisions/0037). What a task has of
@@ -151,54 +153,69 @@ class KnownProducts:
 
     data: DatasetRef
     newest: SlopeProducts
-    earlier: tuple[SlopeProducts, ...] = ()
+    # slopes before, newest first; of each shard, those of them for which it was read
+    recent: tuple[SlopeProducts, ...] = ()
+    earlier: dict[int, tuple[SlopeProducts, ...]] = field(default_factory=dict)
     lengths: dict[int, Array] = field(default_factory=dict)  # of columns, (columns,), rounded upwards
-    factors: Array = field(default_factory=lambda: np.empty((0, 0)))  # of combinations, (combinations, earlier)
-    rests: Array = field(default_factory=lambda: np.empty(0))  # the lengths of what they leave
+    # how the newest slopes follow from such earlier ones: factors (combinations, earlier), the lengths of what is left
+    combined: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
     # of each shard, all columns that matter at some strength; the newest strength, and the one before it
     held: dict[int, Held] = field(default_factory=dict)
     alphas: tuple[float, float] = (0.0, 0.0)
 
-    def bounds(self, index: int, values: NDArray[Any] | None) -> Array:
-        """Return what the sizes of a shard's products with the newest slopes are at most.
-
-        `values` are its columns (columns, n_rows), None where only what is known already counts.
-        """
-        columns = len(self.newest.shards[index].unknown)
-        if index not in self.lengths:
-            if values is None:
-                return np.full(columns, _NEVER)
-            lengths = np.empty(len(values))
-            lengths_of(values, lengths)
+    def measure(self, index: int, x: Rows) -> None:
+        """Keep the lengths of a shard's columns, rows of X^T, if they are dense."""
+        if index not in self.lengths and isinstance(x, DenseRows):
+            lengths = np.empty(len(x.values))
+            lengths_of(x.values, lengths)
             self.lengths[index] = lengths
-        known = [each.of(index, columns) for each in self.earlier]
+
+    def bounds(self, index: int, columns: int) -> Array:
+        """Return what the sizes of a shard's products with the newest slopes are at most."""
+        earlier = self.earlier.get(index, ())
+        if not earlier or index not in self.lengths:
+            return np.full(columns, _NEVER)
+        factors, rests = self._combined(earlier)
+        known = [each.shards[index] for each in earlier]
         found, unknown = np.stack([each.found[:, 0] for each in known]), np.stack([each.unknown for each in known])
-        sizes = np.abs(self.factors @ found) + np.outer(self.rests, self.lengths[index])
-        sizes += _NEVER * ((self.factors != 0.0) @ unknown)
+        sizes = np.abs(factors @ found) + np.outer(rests, self.lengths[index])
+        sizes += _NEVER * ((factors != 0.0) @ unknown)
         return np.asarray(sizes.min(axis=0))
 
-    def after(self, slopes: Array, most: int) -> "KnownProducts":
-        """Return those with other slopes as the newest, and at most so many earlier ones."""
-        earlier = (self.newest, *self.earlier)[:most]
-        spans = [span for size in (1, 2) for span in combinations(range(len(earlier)), size)]
-        factors, rests, target = np.zeros((len(spans), len(earlier))), np.zeros(len(spans)), slopes.ravel()
-        for number, span in enumerate(spans):
-            some = np.stack([earlier[place].slopes.ravel() for place in span])
-            # Any combination gives a bound.
-            by = np.linalg.lstsq(some @ some.T, some @ target, rcond=None)[0]
-            sizes = float(np.abs(by) @ np.linalg.norm(some, axis=1) + np.linalg.norm(target))
-            # Products are sums of as many terms as there are rows, each rounded.
-            factors[number, list(span)] = by
-            rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
-        return replace(
-            self, newest=SlopeProducts(slopes), earlier=earlier, factors=factors, rests=rests, held=dict(self.held)
-        )
+    def _combined(self, earlier: tuple[SlopeProducts, ...]) -> tuple[Array, Array]:
+        """Return the combinations of some of the earlier slopes that are nearest to the newest."""
+        key = tuple(map(id, earlier))
+        if key not in self.combined:
+            spans = [span for size in (1, 2) for span in combinations(range(len(earlier)), size)]
+            factors, rests = np.zeros((len(spans), len(earlier))), np.zeros(len(spans))
+            target = self.newest.slopes.ravel()
+            for number, span in enumerate(spans):
+                some = np.stack([earlier[place].slopes.ravel() for place in span])
+                # Any combination gives a bound.
+                by = np.linalg.lstsq(some @ some.T, some @ target, rcond=None)[0]
+                sizes = float(np.abs(by) @ np.linalg.norm(some, axis=1) + np.linalg.norm(target))
+                # Products are sums of as many terms as there are rows, each rounded.
+                factors[number, list(span)] = by
+                rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
+            self.combined[key] = factors, rests
+        return self.combined[key]
+
+    def after(self, slopes: Array, *, screened: bool) -> "KnownProducts":
+        """Return those with other slopes as the newest, and earlier ones if columns are `screened` by them."""
+        if not screened:
+            return replace(self, newest=SlopeProducts(slopes), held=dict(self.held))
+        read = self.newest.read
+        recent = (self.newest, *self.recent)[:_RECENT] if read else self.recent
+        before = {**self.earlier, **{index: (self.newest, *self.earlier.get(index, ())) for index in read}}
+        earlier = {index: tuple(each for each in of if each in recent)[:_COUNTED] for index, of in before.items()}
+        newest = SlopeProducts(slopes)
+        return replace(self, newest=newest, recent=recent, earlier=earlier, combined={}, held=dict(self.held))
 
 
 def known_bytes(meta: DatasetMeta, k: int) -> int:
     """Return the bytes of `KnownProducts` for each row, but for columns that are held."""
     screened = k == 1 and meta.layout == "dense"
-    slopes = 1 + EARLIER * screened
+    slopes = 1 + _RECENT * screened
     return 8 * (k * slopes + ((k + 1) * slopes + screened) * -(-meta.n_features // meta.n_rows))
 
 
@@ -214,7 +231,7 @@ def known_products(data: DatasetRef, slopes: Array) -> KnownProducts:
         known = KnownProducts(own, SlopeProducts(slopes))
     elif not np.array_equal(known.newest.slopes, slopes):
         screened = slopes.shape[1] == 1 and open_ref(data).meta.layout == "dense" and bool(np.isfinite(slopes).all())
-        known = known.after(slopes, EARLIER * screened)
+        known = known.after(slopes, screened=screened)
     if not data.one_row:
         job_memory["products"] = known
     return known

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, n_rows_of, take_rows
 from distls.workers.coordinate_descent.active_columns import (
     WORKING,
     Active,
@@ -86,6 +86,8 @@ class OnAllScores(Task):
 
 
 _READING = threading.Lock()
+# Of the next strength, down to which columns of a path are held.
+_HELD = 0.7
 
 
 @dataclass(eq=False)
@@ -108,7 +110,9 @@ class ViolationTask(OnAllScores):
             self._held = dict(self._products.held)
         self._slopes, self._known = self._products.newest.slopes, self._products.newest
         # A path is likely to go on as it went: columns are read for its next strength too.
-        falls = self.scores.alone and alphas[0] < alphas[1]
+        self._goes_on = falls = self.scores.alone and alphas[0] < alphas[1]
+        # Where shards are decoded for every read, more is computed and held, for reads to come.
+        self._spares_reads = falls and bool(self.data.cache_bytes < open_columns_of(self.data).decoded_bytes.sum())
         self._near = self.step
         if falls:
             self._near = self.step._replace(alpha=(1.0 - 1e-6) * alpha * alpha / alphas[1])
@@ -126,16 +130,24 @@ class ViolationTask(OnAllScores):
             yield next(shards) if index in read else (index, None)
 
     def _is_held(self, index: int) -> bool:
-        """Return whether nothing has to be computed of a shard, nor any column of it to be read."""
+        """Return whether no column of a shard has to be read: all that matter, or may, are in memory."""
         held = self._held.get(index) if self.scores.alone else None
-        if held is None:
+        if held is None or held.penalty != (self.penalty, self.step.rho):
             return False
         first, columns = self._span(index, None)
         given = given_weights(self.shared, first, columns)[0]
+        if not np.isin(first + given, held.own.columns).all():
+            return False
         # Where it is larger, fewer matter.
-        alike = held.slopes is self._slopes and held.penalty == (self.penalty, self.step.rho)
-        suffices = alike and self.step.alpha >= held.alpha
-        return suffices and bool(np.isin(first + given, held.own.columns).all())
+        if held.slopes is self._slopes and self.step.alpha >= held.alpha:
+            return True
+        if not self._spares_reads:
+            return False
+        small = self._small(self._products.bounds(index, columns))
+        small[held.own.columns - first] = True
+        if small.all():
+            self._hold(index, held.own)
+        return bool(small.all())
 
     def _span(self, index: int, shard: Shard | None) -> tuple[int, int]:
         """Return the first column of a shard, and the number of its columns."""
@@ -166,25 +178,35 @@ class ViolationTask(OnAllScores):
         total.largest = max(total.largest, float(sizes.max(initial=0.0)))
         self._keep(index, shard, rank, gradient)
 
-    def _wanted(self, index: int, shard: Shard, given: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which products of a shard are neither known, nor told by a bound to be small."""
-        wanted = self._known.of(index, self._span(index, shard)[1]).unknown > 0.0
-        if wanted.any() and len(self._products.factors):
-            values = shard.x.values if isinstance(shard.x, DenseRows) else None
-            small = self._small(self._products.bounds(index, values))
+    def _wanted(self, index: int, shard: Shard | None, given: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which products are not known: of columns in memory alone, or which no bound tells to be small."""
+        first, columns = self._span(index, shard)
+        wanted = np.asarray(self._known.of(index, columns).unknown > 0.0)
+        if shard is None:
+            wanted &= np.isin(np.arange(first, first + columns), self._held[index].own.columns)
+        elif not self._spares_reads and wanted.any():
+            small = self._small(self._products.bounds(index, columns))
             small[given] = False
             wanted &= ~small
-        return np.asarray(wanted)
+        return wanted
 
     def _gradient(self, index: int, shard: Shard | None, given: NDArray[np.int64]) -> Array:
         """Return the products of a shard's columns with the slopes; zero of some that are where they are to be."""
-        found, unknown = self._known.of(index, self._span(index, shard)[1])
-        wanted = np.zeros(len(found), bool) if shard is None else self._wanted(index, shard, given)
-        if shard is not None and wanted.any():
-            some = None if wanted.all() else np.flatnonzero(wanted)
+        first, columns = self._span(index, shard)
+        (found, unknown), wanted = self._known.of(index, columns), self._wanted(index, shard, given)
+        if wanted.any():
+            places, held = np.flatnonzero(wanted), self._held.get(index)
+            if shard is not None:
+                x, some = shard.x, None if wanted.all() else places
+            elif held is not None:
+                x, some = held.own.x, np.searchsorted(held.own.columns, first + places)
             with self.ledger.in_kernels():
-                found[wanted] = products_of(shard.x, self._slopes, some, alone=self.scores.alone)
-            unknown[wanted] = 0.0
+                found[places] = products_of(x, self._slopes, some, alone=self.scores.alone)
+            unknown[places] = 0.0
+        if shard is not None:
+            self._known.read.add(index)
+            if self._slopes.shape[1] == 1:
+                self._products.measure(index, shard.x)
         return np.where(unknown[:, None] > 0.0, 0.0, found)
 
     def _small(self, bounds: Array) -> NDArray[np.bool_]:
@@ -219,14 +241,23 @@ class ViolationTask(OnAllScores):
         before = self._held.pop(index, None)
         self._products.held.pop(index, None)
         self._spare += 0 if before is None else bytes_of(before.own.x)
-        if self._near is self.step:
+        if not self._goes_on:
             return None
-        places = np.flatnonzero((rank > 0.0) | (ranks_of(self.penalty, gradient, self._near) > 0.0))
-        n_bytes = int(_column_bytes(shard.x)[places].sum())
-        if n_bytes > self._spare:
+        sizes, places = _column_bytes(shard.x), np.empty(0, np.int64)
+        # More of them than matter next, if there is room, serve for strengths that follow.
+        for part, most in ((_HELD, self._spares_reads * self.most_bytes // len(self.item.blocks)), (1.0, self._spare)):
+            near = self._near._replace(alpha=part * self._near.alpha)
+            places = np.flatnonzero((rank > 0.0) | (ranks_of(self.penalty, gradient, near) > 0.0))
+            n_bytes = int(sizes[places].sum())
+            if n_bytes <= min(most, self._spare):
+                break
+        else:
             return None
         self._spare -= n_bytes
-        own = Active(shard.first + places, take_rows(shard.x, places))
+        return self._hold(index, Active(shard.first + places, take_rows(shard.x, places)))
+
+    def _hold(self, index: int, own: Active) -> Held:
+        """Keep the columns of a shard that matter at these slopes, down to the next strength."""
         held = Held(own, (self.penalty, self.step.rho), self._near.alpha, self._slopes)
         self._held[index] = self._products.held[index] = held
         return held

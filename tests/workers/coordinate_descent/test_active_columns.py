@@ -73,20 +73,32 @@ def test_products_are_within_what_earlier_ones_tell():
     turns = rng.standard_normal((3, 50, 1))
     turns = [*turns[:2], 0.7 * turns[0] - 0.2 * turns[1] + 1e-3 * turns[2], 2.0 * turns[2]]
     known = KnownProducts(None, SlopeProducts(np.zeros((50, 1))))
+    known.measure(3, DenseRows(values))
     for number, slopes in enumerate(turns):
-        before, known = known, known.after(slopes, 3)
+        before, known = known, known.after(slopes, screened=True)
         kept = [each.copy() for each in before.newest.of(3, 20)]
         own, wanted = known.newest.of(3, 20), values.astype(float) @ slopes
-        bounds = known.bounds(3, values)
+        bounds = known.bounds(3, 20)
         some = np.arange(20) % 4 != 2 * (number == 1)  # of each slopes every fourth is not computed
         assert (np.abs(wanted[:, 0]) <= bounds).all()
         if number == 2:
             np.testing.assert_array_less(bounds[1::2] - np.abs(wanted[1::2, 0]), 0.1)
         own.found[some], own.unknown[some] = wanted[some], 0.0
+        known.newest.read.add(3)
         # a task of another fit goes on with what it has
         assert all(np.array_equal(*pair) for pair in zip(kept, before.newest.of(3, 20), strict=True))
     # the oldest have made way, so that nothing of them counts
-    known = known.after(turns[0], 3)
-    assert len(known.earlier) == 3
+    newest = known.newest
+    known = known.after(turns[0], screened=True)
+    assert [each.slopes is turn for each, turn in zip(known.earlier[3], turns[:0:-1], strict=True)] == [True] * 3
     assert known.newest.of(3, 20).unknown.all()
-    assert known.bounds(3, values).min() > 0.0
+    assert known.bounds(3, 20).min() > 0.0
+    # those of columns in memory alone count no more than if there were none
+    again = known.after(turns[1], screened=True)
+    assert again.earlier[3] == known.earlier[3]
+    assert again.recent[0] is newest
+    # nor what was read too long ago, or of other shards
+    for _ in range(6):
+        again.newest.read.add(5)
+        again = again.after(turns[1], screened=True)
+    assert again.bounds(3, 20).min() == KnownProducts(None, newest).bounds(3, 20).min() > 1e200

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from distls import ingest
 from distls.columns.sharding import add_columns
+from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model
 from distls.storage.rows import CsrRows
@@ -352,8 +353,12 @@ def test_paths_of_several_penalties_have_the_bits_of_each_alone(tmp_path):
     assert models("both", l1_ratio=[1.0, 0.5]) == alone
 
 
-def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
-    """And multiplies those columns alone that a bound does not tell to be small; with the same bits."""
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch, cached):
+    """And multiplies those columns alone that a bound does not tell to be small; with the same bits.
+
+    Of shards that are decoded for every read one serves several strengths.
+    """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 300)).astype(np.float32)
     y = (x[:, :3].sum(axis=1) + 0.5 * rng.standard_normal(60) > 0).astype(int)
@@ -373,10 +378,11 @@ def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
     # once farther below than expected
     alphas = ":".join(map(repr, (0.3 * 0.97 ** np.array([*range(8), *range(14, 20)])).tolist()))
     params = {"loss": "log", "fit_intercept": False, "alpha": "path", "alphas": alphas}
+    memory = None if cached else MemoryBudget(2048 * MIB, cache_limit=0)
 
     def path(name):
         counts[:] = [0, 0]
-        fit("bcd", dataset, tmp_path / name, params=params, rtol=1e-3)
+        fit("bcd", dataset, tmp_path / name, params=params, rtol=1e-3, memory=memory)
         children = sorted((tmp_path / name / "children").iterdir())
         ends = [json.loads((child / "status.json").read_text())["certificate"] for child in children]
         return [load_model(child / "model").sha256 for child in children], ends, *counts
@@ -388,6 +394,7 @@ def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch):
     assert list(path("anew")[:2]) == models
     assert products < 0.7 * counts[0]
     assert read < 0.7 * counts[1]
+    assert cached or read < 0.6 * 14 * len(dataset.columns)
 
 
 @pytest.mark.fast_cases("kept0")
