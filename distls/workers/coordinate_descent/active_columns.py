@@ -105,7 +105,7 @@ def _is_sound(columns: NDArray[Any], x: Rows, meta: DatasetMeta) -> bool:
 
 # Of dense columns of one output: slopes before the newest whose products are kept, and of how many of them, for which
 # it was read, those of a shard count.
-_RECENT, _COUNTED = 6, 3
+_RECENT, _COUNTED = 4, 3
 _NEVER = 1e300  # a bound of what is not known
 
 

@@ -98,7 +98,7 @@ def test_products_are_within_what_earlier_ones_tell():
     assert again.earlier[3] == known.earlier[3]
     assert again.recent[0] is newest
     # nor what was read too long ago, or of other shards
-    for _ in range(6):
+    for _ in range(4):
         again.newest.read.add(5)
         again = again.after(turns[1], screened=True)
     assert again.bounds(3, 20).min() == KnownProducts(None, newest).bounds(3, 20).min() > 1e200

@@ -19,7 +19,7 @@ from distls.workers.ingestion.formats.table_columns import COMMON, Dialect, Word
 from distls.workers.ingestion.parsing.array_types import Array, Ints
 from distls.workers.ingestion.records.hashed_words import hash_columns, word_hashes
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
-from distls.workers.ingestion.records.messages import UNLABELLED, quoted
+from distls.workers.ingestion.records.messages import SEVERAL_LABELS, UNLABELLED, quoted
 from distls.workers.ingestion.records.pack_records import pack_sparse
 from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
@@ -250,8 +250,8 @@ def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[s
         raise Refused(f'field "{name}" is NaN; documents {UNLABELLED}')
     # A list without --multilabel is a mistake, and not a label.
     if options.multilabel != isinstance(given, list):
-        several = "is a list; several labels in a row are read with --multilabel of ingest and train only"
-        raise Refused(f'field "{name}" {"must be a list of labels" if options.multilabel else several}')
+        said = "must be a list of labels" if options.multilabel else f"is a list; {SEVERAL_LABELS}"
+        raise Refused(f'field "{name}" {said}')
     return checked_labels([_label_text(label, name) for label in (given if options.multilabel else [given])])
 
 

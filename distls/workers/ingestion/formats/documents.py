@@ -22,7 +22,7 @@ from distls.workers.ingestion.formats.table_columns import Dialect
 from distls.workers.ingestion.parsing.row_cuts import BYTE_ORDER_MARK
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextBlock, TextItem, damage_described
 from distls.workers.ingestion.records.labels import is_encodable
-from distls.workers.ingestion.records.messages import ENCODED, UNLABELLED, quoted
+from distls.workers.ingestion.records.messages import ENCODED, SEVERAL_LABELS, UNLABELLED, quoted
 from distls.workers.ingestion.records.reader import TextReader
 from distls.workers.ingestion.records.record_batch import ReadRun, RecordBatch
 
@@ -304,8 +304,7 @@ def _read_prefixed(raw: bytes, options: DocumentReadOptions) -> Document | None:
         return Document(document, [], 1.0)
     labels = _PREFIXED_LABEL.findall(text)
     if len(labels) != 1 and not options.multilabel:
-        several = "several labels in a row are read with --multilabel of ingest and train only"
-        raise Refused(several if labels else f"expected __label__NAME; documents {UNLABELLED}")
+        raise Refused(SEVERAL_LABELS if labels else f"expected __label__NAME; documents {UNLABELLED}")
     return Document(document, document_records.checked_labels(labels), 1.0)
 
 

@@ -13,7 +13,7 @@ from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, parse
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records import reader
 from distls.workers.ingestion.records.labels import whole_labels
-from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
+from distls.workers.ingestion.records.messages import SEVERAL_LABELS, UNLABELLED, label_rule, number_rule, quoted
 from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
 
 # totals of the kernel -> their names in the progress
@@ -149,7 +149,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `last` is the index before it."""
     largest = "float64" if options.float64 else "float32"
     rules = {
-        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel of ingest and train only",
+        Code.SEVERAL_LABELS: SEVERAL_LABELS,
         Code.NO_LABEL: "--weight-column label reads LABEL:WEIGHT; if it is a feature, the row has no label; files "
         + UNLABELLED,
         Code.WEIGHT: "a sample weight must be a number that is finite and not negative",

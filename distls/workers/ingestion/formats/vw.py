@@ -18,7 +18,7 @@ from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
 from distls.workers.ingestion.parsing.vw_token_kernels import Code, Line, Rules, VwState
-from distls.workers.ingestion.records.messages import UNLABELLED, label_rule, number_rule, quoted
+from distls.workers.ingestion.records.messages import SEVERAL_LABELS, UNLABELLED, label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import LineIds, TextReader, tag_of
 from distls.workers.ingestion.records.record_batch import ReadOptions, ReadRun, RecordBatch
 
@@ -124,7 +124,7 @@ def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str
         Code.NO_BAR: "the line has no | before its features",
         Code.TAB: "a tab before the first |, where Vowpal Wabbit drops what is before it; write a space",
         Code.HEAD: "only label, importance, base and tag may stand before the first |",
-        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel of ingest and train only",
+        Code.SEVERAL_LABELS: SEVERAL_LABELS,
         Code.REPEATED_LABEL: "a label is given twice",
         Code.NO_LABEL: f"the row has no label (what touches the | is a tag); files {UNLABELLED}",
         Code.UNWANTED_LABEL: "a label, in a file that was declared to have none",

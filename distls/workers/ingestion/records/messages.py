@@ -16,6 +16,7 @@ MISSING_VALUE = (
 
 NO_LABEL = "the row has no label; --drop unknown leaves such rows out"
 EMPTY_LABEL = "the label is empty"
+SEVERAL_LABELS = "several labels in a row are read with --multilabel of ingest and train only"
 UNLABELLED = "without labels are for ingest --unlabelled, and predict"
 LABELS_ELSEWHERE = "--labels FILE may have it, ingest --unlabelled and predict need none"
 NO_NUMBER = "; --na-values names texts that stand for no value"
