@@ -22,6 +22,7 @@ _STEP_LEFT = 0.03
 _GAP_LEFT = 0.05
 _WORSE = 1.05  # times the objective of zero weights
 _SCALES = 30.0  # ratio of the columns' scales from which they are worth a word
+_MANY = 1e6  # of them, above which the number says no more
 _SAMPLED_BYTES = 64 * 2**20
 _SEEN = 10  # values of a sparse column from which their size says something
 _EQUAL = 1.01  # ratio of the rows' lengths up to which they are scaled to one length
@@ -180,11 +181,12 @@ def _advice(problem: Problem, sample: _Sample | None, other: str = "another alph
     steps: Sequence[dict[str, Any]] = problem.dataset.meta.transforms
     if ratio < _SCALES or any(step["name"] in ("standardize", "l2norm") for step in steps):
         return "give it more passes, or another method (`distls methods`)"
+    times = f"{ratio:.0f}" if ratio < _MANY else "over a million"
     # rows of a table with categories are sparse too
     if problem.dataset.meta.layout == "csr" and "features" not in problem.dataset.meta.source.get("recipe", {}):
-        return f"the values of its columns differ {ratio:.0f}-fold: ingest with --transform idf,l2norm, or take {other}"
+        return f"the values of its columns differ {times}-fold: ingest with --transform idf,l2norm, or take {other}"
     return (
-        f"the scales of its columns differ {ratio:.0f}-fold: standardize them (--transform standardize of ingest, "
+        f"the scales of its columns differ {times}-fold: standardize them (--transform standardize of ingest, "
         "before an estimator StandardScaler), or take gls, which does not depend on scales"
     )
 
