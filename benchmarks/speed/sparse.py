@@ -1,11 +1,11 @@
 """How soon the sparse optimum is reached and proven: `bcd` beside others that solve the same problem, in one run.
 
-    pip install '.[bench]' skglm celer liblinear-official adelie sklearn-contrib-lightning
+    pip install '.[bench]' skglm celer liblinear-official adelie python-glmnet sklearn-contrib-lightning
     DISTLS_DATA=FOLDER python -m benchmarks.speed.sparse [--sets rcv1-4,wide,20news,sector,mnist] [--rows N]
         [--parts binary,svm,softmax,hinge] [--fractions .1,.01,.001] [--rtol 1e-6] [--workers 2] [--directory FOLDER]
-        [--rivals skglm,celer,sklearn,adelie,lightning] [--out FILE]
+        [--rivals skglm,celer,sklearn,adelie,glmnet,lightning] [--out FILE]
 
-The others are skglm, celer, LIBLINEAR, adelie and lightning. On generated `rcv1-4` data and on real sets: the second
+The others are skglm, celer, LIBLINEAR, adelie, glmnet and lightning. On generated `rcv1-4` data and on real sets: the second
 class against the rest with l1, by logistic loss (`binary`) or squared hinge (`svm`), and all classes with l1l2, by
 softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five hundred of which
 a row has, and two classes. Strengths are parts of the smallest at which all weights are zero. `solve` are the seconds
@@ -150,6 +150,17 @@ def adelie_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
             yield (f"adelie, {strengths} strengths, tolerance {tolerance:g}", seconds, found.betas.toarray()[-1])
 
 
+def glmnet_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float) -> Fits:
+    """Yield the weights of glmnet's Fortran, as Python's port calls it, at the end of ten strengths."""
+    from glmnet import LogitNet
+
+    columns, path = x.tocsc().astype(np.float64), np.geomspace(largest_alpha(x, y, *PARTS["binary"]), alpha, 10)
+    for tolerance in (1e-5, 1e-7):
+        model = LogitNet(lambda_path=path, tol=tolerance, standardize=False, fit_intercept=False, n_splits=0)
+        (seconds, _), _ = timed(lambda model=model: model.fit(columns, (y == 1).astype(int)))
+        yield f"glmnet, 10 strengths, tolerance {tolerance:g}", seconds, model.coef_path_[0, :, -1]
+
+
 def lightning_fits(x: sp.csr_matrix, y: np.ndarray, alpha: float, part: str) -> Fits:
     """Yield the coordinate descent of the paper's author."""
     from lightning.classification import CDClassifier
@@ -169,7 +180,8 @@ def rivals_of(part: str, names: list[str]) -> list[Callable[[sp.csr_matrix, np.n
     """Return the installed programs that solve a part's problem."""
     named: dict[str, Callable[..., Fits]] = {"lightning": partial(lightning_fits, part=part)}
     if part == "binary":
-        named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits, "adelie": adelie_fits}
+        named = {"skglm": skglm_fits, "celer": celer_fits, "sklearn": liblinear_fits}
+        named |= {"adelie": adelie_fits, "glmnet": glmnet_fits}
     elif part == "svm":
         named["sklearn"] = liblinear_svms
     return [fits for name, fits in named.items() if name in names and importlib.util.find_spec(name)]
@@ -272,7 +284,9 @@ def main() -> None:
     parser.add_argument("--fractions", default=".1,.01,.001")
     parser.add_argument("--rtol", type=float, default=1e-6)
     parser.add_argument("--workers", type=int, default=2, help="0: this process alone, whose CPU seconds are shown")
-    parser.add_argument("--rivals", default="skglm,celer,sklearn,adelie,lightning", help="sklearn: its LIBLINEAR")
+    parser.add_argument(
+        "--rivals", default="skglm,celer,sklearn,adelie,glmnet,lightning", help="sklearn: its LIBLINEAR"
+    )
     parser.add_argument("--out")
     given = parser.parse_args()
     folder, report = Path(given.directory), Report(given.out)
