@@ -6,13 +6,13 @@
         [--rivals skglm,celer,sklearn,adelie,glmnet,lightning] [--out FILE]
 
 The others are skglm, celer, LIBLINEAR, adelie, glmnet and lightning. On generated `rcv1-4` data and on real sets: the
-second class against the rest with l1, by logistic loss (`binary`) or squared hinge (`svm`), and all classes with l1l2,
-by softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five hundred of which
-a row has, and two classes. Strengths are parts of the smallest at which all weights are zero. `solve` are the seconds
-of all rounds of distls, certificates among them, `wall` those of the whole fit in this process without the compilation
-of kernels; of the others, which have the data in memory as arrays, the call that fits; `cpu` are CPU seconds, which
-other programs distort less (of distls with `--workers 0` alone). Programs that are not installed are left out. The
-excess is that over the best lower bound that distls has proven, relative to it.
+second class against the rest with l1, by logistic loss (`binary`) or squared hinge (`svm`), and all classes with
+l1l2, by softmax or the multi-class squared hinge. `wide` are 2,000 rows of 500,000 normal columns, one in five
+hundred of which a row has, and two classes. Strengths are parts of the smallest at which all weights are zero.
+`solve` are the seconds of all rounds of distls, certificates among them, `wall` those of the whole fit in this
+process without the compilation of kernels; of the others, which have the data in memory as arrays, the call that
+fits; `cpu` are CPU seconds, which other programs distort less (of distls with `--workers 0` alone). Programs that are
+not installed are left out. The excess is that over the best lower bound that distls has proven, relative to it.
 """
 
 from __future__ import annotations
