@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from distls.storage.machine import available_memory
@@ -28,9 +29,9 @@ class MemoryBudget:
     safe: float = SAFE_FRACTION
     calm: float = SAFE_FRACTION
 
-    @property
+    @cached_property
     def worker_limit(self) -> int:
-        """Bytes a worker process may use."""
+        """Bytes a worker process may use: the same for all that is planned with it, whatever becomes free or not."""
         if self.limit is not None:
             return self.limit
         # Half: estimates have errors, and others need memory too.
