@@ -219,11 +219,11 @@ def differing(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]
 def instants(acts: Sequence[str], mode: str) -> list[int]:
     """Return the numbers, from 1 on, of the acts before which the files differ in what a fault of a mode can show."""
     if mode == "kill":  # a sync changes nothing
-        return [number for number, act in enumerate(acts, 1) if not act.startswith("sync ")]
+        return [number for number, act in enumerate(acts, 1) if not act.startswith("sync")]
     if mode == "full":  # what is there when a file cannot grow, once for each file
         grown = [(number, act) for number, act in enumerate(acts, 1) if act.startswith(("write ", "mkdir "))]
         return [next(group)[0] for _, group in itertools.groupby(grown, key=lambda each: each[1])]
-    durable = ("sync ", "rename ", "replace ", "exchange ")
+    durable = ("sync ", "sync_file_system ", "rename ", "replace ", "exchange ")
     # a removal too, of what was not durable without it: the first of several
     known = [act.split()[0] + " " for act in acts]
     first = [act == "unlink " and before != act for before, act in itertools.pairwise(["", *known])]

@@ -69,7 +69,7 @@ class Steps:
 
         for owner, names in (
             (os, ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync")),
-            (atomic, ("_exchange",)),
+            (atomic, ("_exchange", "_sync_file_system")),
         ):
             for name in names:
                 what = name.removeprefix("_").removeprefix("f")
@@ -150,6 +150,10 @@ class Power:
         there = os.fstat(descriptor)
         self._synced[there.st_ino] = there.st_size
         self._renamed = [each for each in self._renamed if each[0] != there.st_ino]
+
+    def sync_file_system(self, path: Any) -> None:
+        """Note that all is durable."""
+        self._synced, self._renamed = {}, []
 
     def rename(self, old: Any, new: Any) -> None:
         """Note a rename, and keep what was there."""

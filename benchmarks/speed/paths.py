@@ -55,8 +55,15 @@ def drawn(kind: str, rows: int, columns: int, folder: Path | None) -> tuple[NDAr
         x, some, noise = np.exp(-np.square(place[:, None] - place) / 50.0), rows // 10, 0.01
     w = np.zeros(x.shape[1])
     w[rng.choice(len(w), min(some, len(w)), replace=False)] = rng.standard_normal(min(some, len(w)))
-    signal = x[:, w != 0.0] @ w[w != 0.0]
+    signal = product(x, w)
     return x, signal + noise * signal.std() * rng.standard_normal(rows)
+
+
+def product(x: NDArray[np.float32], w: Array) -> Array:
+    """Return those of rows with weights; rows of a file are read in their order."""
+    used = np.flatnonzero(w)
+    pieces = [np.array(x[first : first + _TOGETHER])[:, used] @ w[used] for first in range(0, len(x), _TOGETHER)]
+    return np.concatenate(pieces)
 
 
 def by_columns(x: NDArray[np.float32], folder: Path | None) -> Array:
@@ -71,7 +78,7 @@ def by_columns(x: NDArray[np.float32], folder: Path | None) -> Array:
 
 def objective(x: NDArray[np.float32], y: Array, w: Array, alpha: float, loss: str) -> float:
     """Return that of weights (n_features,) without an intercept."""
-    z = x[:, w != 0.0] @ w[w != 0.0]
+    z = product(x, w)
     losses = np.square(z - y) / 2.0 if loss == "squared" else np.logaddexp(0.0, np.where(y > 0, -z, z))
     return float(losses.mean() + alpha * np.abs(w).sum())
 

@@ -134,7 +134,7 @@ COORDINATE_DESCENT_METHODS = (
         paper=f"{_PAPER}, Algorithms 1-3",
         parameters=_DESCENT, solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0,
-        version=13,  # descents that begin at another model lead no further than `tau`, where nothing else is asked
+        version=14,  # several outputs descend by sweeps, where the Gram of their columns has more numbers than these
         proves_with=by_working_sets, columns=True, keeps_rows=True,
         alpha_by_rows=("class",),  # few rows with 1e-4: hundreds of Newton steps to separate them
         path=True,
@@ -154,7 +154,7 @@ COORDINATE_DESCENT_METHODS = (
                       "number"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
-        version=5,  # searches that end their sweeps sooner
+        version=6,  # searches whose sweeps are chosen sooner
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "tau": 1e-3, "fit_intercept": False},
     ),
@@ -168,7 +168,7 @@ COORDINATE_DESCENT_METHODS = (
             Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
-        version=5,  # as `fista`
+        version=6,  # as `fista`
         targets=("class", "multilabel", "continuous"), continuous=_OF_NUMBERS, passes=200.0, keeps_rows=True, path=True,
         published={"penalty": SPARSE_PENALTY, "rules": "paper", "history": 6, "tau": 1e-3, "fit_intercept": False},
     ),

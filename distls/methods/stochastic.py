@@ -293,5 +293,5 @@ FOBOS = _stochastic(
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
     parameters=_FOBOS, steps="distls.workers.stochastic.fobos:fobos_steps", targets=("class",),
     published={**_DRAWN, "penalty": SPARSE_PENALTY, "trial": "decades", "fit_intercept": False},
-    version=4,  # bounds from working sets, whose sweeps end sooner
+    version=5,  # bounds from working sets, whose sweeps are chosen sooner
 )

@@ -12,14 +12,17 @@ from distls.methods.method import Params
 from distls.problem import penalty_of
 from distls.solvers.loop import Progress
 from distls.solvers.status import Record, Status
-from distls.storage.errors import MemoryPlanError
-from distls.storage.filesystem.paths import Place
+from distls.storage.errors import CorruptDataError, FormatError, MemoryPlanError
+from distls.storage.filesystem.atomic import SyncedTogether, remove_tree
+from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.model.model import used_rows
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import End, FitOptions, FitResult, calibrated, close, store, train_setting
 from distls.workers.penalties.penalty_registry import penalty_named
 
+# Files of children are synced all at once, this often: one by one they take longer than most fits of a path.
+_SYNC_SECONDS = 10.0
 _MOST = 64  # fits whose results a reduction holds at once
 
 
@@ -36,6 +39,7 @@ class Children:
         options.started(own)
         self._spent = {name: getattr(own, name) for name in PARTS}
         self._summaries: list[Record] = []
+        self._synced = SyncedTogether(_SYNC_SECONDS)
         self._stopped: FitResult | None = None  # the first that was interrupted
 
     @property
@@ -67,20 +71,31 @@ class Children:
         if len(batch) > 1:
             options = replace(options, memory=budget_of(options.memory, options.executor.slots, len(batch)))
         works = [self._train_child(first + place, *each, options) for place, each in enumerate(batch)]
-        results = run_batch(works, options.executor, interrupted=_was_interrupted)
+        with self._synced.writing():
+            results = run_batch(works, options.executor, interrupted=_was_interrupted)
         for (request, _), result in zip(batch, results, strict=True):
             self._note(request, result)
         return results
 
     async def _train_child(self, number: int, request: FitRequest, what: str, options: FitOptions) -> FitResult:
-        path = self.path(number)
+        path, options = self.path(number), replace(options, what=f"{what} ({number + 1} of {self._count})")
         # A child of an interrupted parent is there already.
-        child = Run.open(path) if is_run(path) else Run.create(path, request.config)
+        if is_run(path):
+            try:
+                return await self._trained(Run.open(path), request, options)
+            except (FormatError, CorruptDataError) as error:
+                if str(path) not in str(error):
+                    raise
+        # What a failure of power has left of one that was not synced yet: it is trained again.
+        remove_tree(path)
+        return await self._trained(Run.create(path, request.config), request, options)
+
+    async def _trained(self, child: Run, request: FitRequest, options: FitOptions) -> FitResult:
         self._earlier += child.status["seconds"]
         with child.held():
             # the folder may be that of another fit's child
             request.check_same(child)
-            return await train_setting(child, request, replace(options, what=f"{what} ({number + 1} of {self._count})"))
+            return await train_setting(child, request, options)
 
     def _note(self, request: FitRequest, result: FitResult) -> None:
         self._passes += result.passes
@@ -104,6 +119,7 @@ class Children:
     def stopped(self) -> FitResult:
         """Note that a child was interrupted, and with it the run."""
         assert self._stopped is not None
+        self._sync()
         result, cost = self._stopped, self._cost()
         # Interrupted: the status says so, and no model is published.
         self._run.write_status({**result.record, "status": result.status, **cost})
@@ -111,6 +127,7 @@ class Children:
 
     def publish(self, won: FitResult | None, params: Params) -> FitResult:
         """Publish the model of a child, with the settings of all; without one the fit has diverged."""
+        self._sync()
         if won is None or won.model is None:
             end = End(Status.DIVERGED, {})
         else:
@@ -118,6 +135,10 @@ class Children:
             end = store(self._run, run_alone(work, self._options.executor))
             end.record["selected"] = params
         return close(self._run, end, {**self._cost(), "children": self._summaries})
+
+    def _sync(self) -> None:
+        if not isinstance(self._run.path, StorePath):
+            self._synced.sync(self._run.path, now=True)
 
     def _cost(self) -> Record:
         """Return the passes of all, and the seconds of the commands with their parts."""

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -18,17 +19,39 @@ from typing import IO, Any, TextIO, cast
 from distls.storage.errors import DistlsError, StorageError
 from distls.storage.filesystem.paths import Place, StorePath
 
-_SYNCS = ContextVar("syncs", default=True)  # of a thread; others that it starts do
+
+class SyncedTogether:
+    """What a thread writes meanwhile is synced all at once: where there is something to sync after so many seconds.
+
+    To sync many small files one by one takes a disk longer than all else that is done to them. After a failure of
+    power what was written since may be torn; who reads it has to know.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Leave the syncs of this thread to this; others that it starts do theirs."""
+        before = _TOGETHER.set(self)
+        try:
+            yield
+        finally:
+            _TOGETHER.reset(before)
+
+    def sync(self, path: Path, *, now: bool = False) -> None:
+        """Sync all of a path's file system, if it is time."""
+        if now or time.monotonic() - self._last >= self._seconds:
+            _sync_file_system(path)
+            self._last = time.monotonic()
 
 
-@contextlib.contextmanager
-def unsynced() -> Iterator[None]:
+_TOGETHER: ContextVar[SyncedTogether | None] = ContextVar("together", default=None)
+
+
+def unsynced() -> contextlib.AbstractContextManager[None]:
     """Sync nothing that this thread writes meanwhile: of files that are removed at the end, whatever happens."""
-    before = _SYNCS.set(False)
-    try:
-        yield
-    finally:
-        _SYNCS.reset(before)
+    return SyncedTogether(math.inf).writing()
 
 
 def canonical_json(value: Any) -> str:
@@ -65,11 +88,11 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
 def _replacing(path: Path, mode: str, *, sync: bool = True, **options: Any) -> Iterator[IO[Any]]:
     """Yield a file under a temporary name that becomes `path` when the block ends without error."""
     # In the same folder: a rename is atomic within one file system only. Random: two writers do not collide.
-    temporary, sync = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial"), sync and _SYNCS.get()
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with temporary.open(mode, **options) as file:
             yield file
-            if sync:
+            if sync and _TOGETHER.get() is None:
                 # Content before name: after a power failure a rename must not show an empty file.
                 file.flush()
                 os.fsync(file.fileno())
@@ -93,7 +116,7 @@ def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        if sync:
+        if sync and _TOGETHER.get() is None:
             paths = sorted(temporary.rglob("*"))
             # One by one, thousands take many times as long as all that the file system has not written.
             if len(paths) > _MANY:
@@ -161,7 +184,9 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _sync(path: Path) -> None:
-    if not _SYNCS.get():
+    together = _TOGETHER.get()
+    if together is not None:
+        together.sync(path)
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -171,8 +196,6 @@ def _sync(path: Path) -> None:
 
 
 def _sync_file_system(path: Path) -> None:
-    if not _SYNCS.get():
-        return
     sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -20,7 +20,7 @@ from distls.workers.coordinate_descent.working_set_kernels import add_products, 
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
-from distls.workers.penalties.penalty import Penalty
+from distls.workers.penalties.penalty import Curvature, Penalty
 from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -40,7 +40,7 @@ _ROW_PRODUCTS = 20
 SINGLE = 1e-6
 # Operations of the Gram of one step, in units of a sweep over the columns, above which sweeps are sooner; of a
 # quadratic loss, one Gram of which serves for all steps; and those of one pass over it, of several outputs.
-_SWEEPS, _SWEEPS_QUADRATIC, _GRAM_PASSES = 100.0, 300.0, 5.0
+_SWEEPS, _SWEEPS_QUADRATIC, _GRAM_PASSES = 100.0, 300.0, 1.0
 
 
 def parts_of(loss: Loss, k: int, *, sets: bool) -> int:
@@ -111,7 +111,7 @@ def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array,
     gradient, curvature = tangent
     n, free = len(w), w != 0.0
     residual = -(slopes[:, :n].T + step.alpha * gradient) * free
-    bent = step.alpha * curvature
+    bent = curvature.scaled(step.alpha)
     solved = None if hessian is None else _newton(hessian, bent, free, residual)
     whole = _solved(model, bent, free, residual) if solved is None else solved
     for size in _SIZES:
@@ -128,12 +128,12 @@ def _step(model: Model, penalty: Penalty, w: Array, shift: Array, slopes: Array,
             return
 
 
-def _newton(hessian: Array, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array | None:
+def _newton(hessian: Array, curvature: Curvature, free: NDArray[np.bool_], residual: Array) -> Array | None:
     """Return ``(H + curvature)^-1 residual`` in the free weights; None where that is not positive."""
     n, k = residual.shape
     used, change = np.flatnonzero(free), np.zeros(n * k)
     matrix = hessian.copy()
-    for j, block in enumerate(curvature):
+    for j, block in enumerate(curvature.blocks()):
         matrix[j * k : (j + 1) * k, j * k : (j + 1) * k] += block
     matrix = matrix[np.ix_(used, used)]
     diagonal = np.einsum("ii->i", matrix)
@@ -146,12 +146,12 @@ def _newton(hessian: Array, curvature: Array, free: NDArray[np.bool_], residual:
     return change.reshape(n, k)
 
 
-def _solved(model: Model, curvature: Array, free: NDArray[np.bool_], residual: Array) -> Array:
+def _solved(model: Model, curvature: Curvature, free: NDArray[np.bool_], residual: Array) -> Array:
     """Return about ``(H + curvature)^-1 residual`` in the free weights, by conjugate gradients."""
 
     def product(direction: Array) -> Array:
         found = model.changes(direction)[1][:, : len(residual)].T
-        return (found + np.einsum("jrc,jc->jr", curvature, direction)) * free
+        return np.asarray((found + curvature.times(direction)) * free)
 
     scale = 1.0 / np.where(model.longest > 0.0, model.longest, 1.0)[:, None]
     return conjugate_gradients(product, residual, scale, _PRODUCTS)
@@ -212,7 +212,7 @@ class SupportStep:
         tangent = penalty.tangent(old, step.rho)
         if tangent is None or not len(old):
             return None
-        gradient, curvature = step.alpha * tangent[0], step.alpha * tangent[1]
+        gradient, curvature = step.alpha * tangent[0], tangent[1].scaled(step.alpha)
         first = -self._inverse @ columns.slopes.sum(axis=0)
         slopes = columns.slopes + curved(self._h, np.tile(first, (len(self._h), 1)))
         residual = -(products_of(self._x, slopes, self._places, alone=True) + gradient) * self._free
@@ -235,15 +235,15 @@ class SupportStep:
         moved += shift
         return moved, shift
 
-    def _solved(self, residual: Array, curvature: Array) -> Array:
+    def _solved(self, residual: Array, curvature: Curvature) -> Array:
         """Return about ``(X^T H X + curvature)^-1 residual``."""
 
         def product(direction: Array) -> Array:
             slopes = curved(self._h, self._moved(direction)[0])
             found = products_of(self._x, slopes, self._places, alone=True)
-            return (found + np.einsum("jrc,jc->jr", curvature, direction)) * self._free
+            return np.asarray((found + curvature.times(direction)) * self._free)
 
-        own = self._curvatures + np.einsum("jrr->jr", curvature)
+        own = self._curvatures + curvature.own
         return conjugate_gradients(product, residual, 1.0 / own, _ROW_PRODUCTS)
 
 

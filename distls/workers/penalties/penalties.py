@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from distls.workers.compilation.jit import helper
-from distls.workers.penalties.penalty import Array, Penalty, least_constants
+from distls.workers.penalties.penalty import Array, Curvature, Penalty, least_constants
 from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
     row_prox_of,
@@ -50,9 +50,9 @@ class L1(_SplitNorm):
         # A maximum for each row takes ten times as long as the sizes.
         return np.abs(v[:, 0]) if v.shape[1] == 1 else np.asarray(np.abs(v).max(axis=1))
 
-    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Curvature]:
         """Return the signs; a line has no curvature."""
-        return np.sign(w), np.zeros((*w.shape, w.shape[1]))
+        return np.sign(w), Curvature(np.zeros_like(w), np.zeros_like(w))
 
     def best_constants(self, w: Array, rho: float) -> Array:
         """Return the median nearest to zero."""
@@ -128,13 +128,12 @@ class L1L2(_SplitNorm):
         """Return the lengths of the rows."""
         return np.asarray(np.sqrt(np.square(v).sum(axis=1)))
 
-    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Curvature]:
         """Return the directions of the rows, and what turns them, the less the longer a row is."""
         length = np.sqrt(np.square(w).sum(axis=1, keepdims=True))
         length[length == 0.0] = 1.0
         unit = w / length
-        turning = np.eye(w.shape[1]) - unit[:, :, None] * unit[:, None, :]
-        return unit, turning / length[:, :, None]
+        return unit, Curvature(np.broadcast_to(1.0 / length, w.shape), unit / np.sqrt(length))
 
 
 @row_penalty_of(L1L2)
@@ -176,10 +175,9 @@ class ElasticNet(Penalty):
         over = np.maximum(np.abs(v) - alpha * rho, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
 
-    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Curvature]:
         """Return those of both parts."""
-        squares = np.broadcast_to((1.0 - rho) * np.eye(w.shape[1]), (*w.shape, w.shape[1]))
-        return rho * np.sign(w) + (1.0 - rho) * w, squares
+        return rho * np.sign(w) + (1.0 - rho) * w, Curvature(np.full_like(w, 1.0 - rho), np.zeros_like(w))
 
     def best_constants(self, w: Array, rho: float) -> Array | None:
         """Return the zeros of the derivative, which is piecewise linear."""
@@ -292,10 +290,10 @@ class SparseGroup(Penalty):
         """Return R(W)."""
         return rho * float(np.abs(w).sum()) + (1.0 - rho) * L1L2().value(w, rho)
 
-    def tangent(self, w: Array, rho: float) -> tuple[Array, Array]:
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Curvature]:
         """Return those of both parts."""
         unit, turning = L1L2().tangent(w, rho)
-        return rho * np.sign(w) + (1.0 - rho) * unit, (1.0 - rho) * turning
+        return rho * np.sign(w) + (1.0 - rho) * unit, turning.scaled(1.0 - rho)
 
     def dual_norms(self, v: Array, rho: float) -> Array:
         """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)`` of each row, from above, by bisection."""

@@ -17,6 +17,32 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
+class Curvature(NamedTuple):
+    """Hessians of rows: diagonal matrices, less the outer products of vectors with themselves; both are (n, m)."""
+
+    diagonal: Array
+    outer: Array
+
+    def scaled(self, by: float) -> Curvature:
+        """Return them times a number that is not negative."""
+        return Curvature(by * self.diagonal, by**0.5 * self.outer)
+
+    def times(self, d: Array) -> Array:
+        """Return the products with rows (n, m)."""
+        return np.asarray(self.diagonal * d - self.outer * (self.outer * d).sum(axis=1, keepdims=True))
+
+    @property
+    def own(self) -> Array:
+        """The diagonals, (n, m)."""
+        return np.asarray(self.diagonal - np.square(self.outer))
+
+    def blocks(self) -> Array:
+        """Return the matrices (n, m, m)."""
+        return np.asarray(
+            self.diagonal[:, :, None] * np.eye(self.diagonal.shape[1]) - self.outer[:, :, None] * self.outer[:, None]
+        )
+
+
 class _NoFields(NamedTuple):
     """An empty named tuple: numba compiles for its class."""
 
@@ -51,8 +77,8 @@ class Penalty(_NoFields):
         """Return the smallest alpha at which W = 0 is optimal, for the gradient of the loss there."""
         return float(self.dual_norms(gradient, rho).max(initial=0.0))
 
-    def tangent(self, w: Array, rho: float) -> tuple[Array, Array] | None:
-        """Return the gradient (n, m) and the Hessians (n, m, m) of rows; None where these are not known.
+    def tangent(self, w: Array, rho: float) -> tuple[Array, Curvature] | None:
+        """Return the gradient (n, m) and the Hessians of rows; None where these are not known.
 
         Of a weight that is zero, where the penalty is `signed`, or of a row that is, they may be anything finite.
         """

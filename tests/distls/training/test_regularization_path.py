@@ -181,6 +181,20 @@ def test_an_interrupted_path_is_resumed(dataset, tmp_path):
     assert _status(tmp_path / "run")["children"][-1]["non_zero_rows"] == len(used_rows(whole.model.weights))
 
 
+@pytest.mark.fast_cases("config")
+@pytest.mark.parametrize("torn", ["config.json", "status.json", "model/bundle.json", "model/weights.npy"])
+def test_a_child_that_a_failure_of_power_has_torn_is_trained_again(dataset, tmp_path, torn):
+    """Children are synced all at once: of the newest the system may have kept a name without its content."""
+    whole = _path(dataset, tmp_path / "whole")
+    with interrupted():
+        _path(dataset, tmp_path / "run", callbacks=[StopAfter(4)])
+    children = tmp_path / "run" / "children"
+    files = [path for path in children.rglob("*") if str(path).endswith(torn)]
+    files[-1].write_bytes(b"")
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
+    assert len(Run.open(tmp_path / "run").status["children"]) == len(list(children.iterdir())) == 4
+
+
 def test_report_and_info_tell_of_sparse_models(dataset, tmp_path):
     _path(dataset, tmp_path / "run", eval_data=dataset)
     lines = run_lines(tmp_path / "run")

@@ -13,7 +13,14 @@ from helpers import raised, refuses
 
 from distls.storage.errors import StorageError
 from distls.storage.filesystem import atomic
-from distls.storage.filesystem.atomic import atomic_directory, describe_os_error, write_bytes, write_json
+from distls.storage.filesystem.atomic import (
+    SyncedTogether,
+    atomic_directory,
+    describe_os_error,
+    sync_file,
+    write_bytes,
+    write_json,
+)
 from distls.storage.filesystem.safe_read import read_json
 
 
@@ -82,6 +89,26 @@ def test_many_files_are_made_durable_together(tmp_path, monkeypatch, known):
         assert calls == expected
         assert len(list((tmp_path / "d").iterdir())) == number
         atomic.shutil.rmtree(tmp_path / "d")
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, 6), (3600.0, 1)])
+def test_small_files_are_made_durable_together(tmp_path, monkeypatch, seconds, expected):
+    """All of the file system, where a file or a folder is to be durable after so many seconds; else at the end."""
+    one, whole = [], []
+    library = type("Library", (), {"syncfs": staticmethod(lambda descriptor: whole.append(descriptor))})
+    monkeypatch.setattr(atomic.ctypes, "CDLL", lambda *given, **options: library)
+    monkeypatch.setattr(os, "fsync", one.append)
+    together = SyncedTogether(seconds)
+    with together.writing():
+        for name in "ab":
+            write_bytes(tmp_path / name, b"1")
+        with atomic_directory(tmp_path / "d") as folder:
+            write_bytes(folder / "c", b"2", sync=False)
+        sync_file(tmp_path / "a")
+    together.sync(tmp_path, now=True)
+    assert (one, len(whole)) == ([], expected)
+    write_bytes(tmp_path / "b", b"3")
+    assert len(one) == 2
 
 
 def test_a_file_system_that_cannot_sync_folders_is_good_enough(tmp_path, monkeypatch):

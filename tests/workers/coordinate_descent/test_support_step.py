@@ -38,7 +38,7 @@ def _newton(x, w, slopes, blocks, penalty, intercept):
     own, turning = penalty_named(penalty).tangent(w[FREE], RHO)
     gradient[: len(FREE)] += ALPHA * own
     for j in range(len(FREE)):
-        curvature[j, :, j, :] += ALPHA * turning[j]
+        curvature[j, :, j, :] += ALPHA * turning.blocks()[j]
     size = len(design) * k
     # a loss that ignores constants leaves the intercept's, the least change of which is taken
     change = np.linalg.lstsq(curvature.reshape(size, size), -gradient.ravel(), rcond=1e-10)[0]

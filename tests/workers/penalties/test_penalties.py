@@ -131,3 +131,21 @@ def test_a_row_with_its_zeros_in_the_middle_keeps_them():
 @pytest.mark.parametrize("name", ["l2", "l1l2"])
 def test_norms_whose_best_constant_is_the_mean_have_none(name):
     assert penalty_named(name).best_constants(np.ones((2, 3)), 0.5) is None
+
+
+@pytest.mark.parametrize("name", ["l1", "l1l2", "elasticnet", "sparse-group"])
+def test_tangents_are_differences(name):
+    """The gradient of rows without zeros, and their Hessians, whole, on their diagonals and in products."""
+    rng, penalty, rho, step = np.random.default_rng(0), penalty_named(name), 0.3, 1e-6
+    w, d = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
+    gradient, curvature = penalty.tangent(w, rho)
+    blocks = curvature.scaled(2.0).blocks() / 2.0
+    for r in range(4):
+        moved = w + step * (np.arange(4) == r)
+        back = w - step * (np.arange(4) == r)
+        rise = [penalty.value(a[None], rho) - penalty.value(b[None], rho) for a, b in zip(moved, back, strict=True)]
+        np.testing.assert_allclose(gradient[:, r], np.array(rise) / (2 * step), atol=1e-7)
+        bent = (penalty.tangent(moved, rho)[0] - penalty.tangent(back, rho)[0]) / (2 * step)
+        np.testing.assert_allclose(blocks[:, :, r], bent, atol=1e-7)
+    np.testing.assert_allclose(curvature.times(d), np.einsum("jrc,jc->jr", blocks, d), atol=1e-12)
+    np.testing.assert_allclose(curvature.own, np.einsum("jrr->jr", blocks), atol=1e-12)
