@@ -12,7 +12,6 @@ With `debias`, once the violation is small, the selected columns are refitted to
 instead of the sparse one, which shrinks the weights of the features that it selects.
 """
 
-import math
 from bisect import bisect_left
 from dataclasses import replace
 from functools import partial
@@ -261,9 +260,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if self._selected(state) and not state.refit:
             # A refit is another problem: the violation and the skipped columns of the sparse one say nothing about it.
             used = np.asarray(state.weights.any(axis=1))
-            state = replace(
-                state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
-            )
+            state = replace(state, refit=True, used=used, first=0.0, ratio=None, idle=np.empty(0, bool), partial=False)
         if self._works_on_sets(state):
             found = self._descend(state, executor)
             if found is not None:
@@ -323,7 +320,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if state.refit and not state.used.any():
             return True
         # A round that skipped columns has measured the violation of the others alone, which proves nothing.
-        return state.ratio <= self.params["tau"] and not state.partial
+        return state.ratio is not None and state.ratio <= self.params["tau"] and not state.partial
 
     def status(self, state: BcdState) -> Status:
         """Return CONVERGED once the violation is at most `tau` times that of a first round (Eq. 10)."""

@@ -49,7 +49,7 @@ class BcdState(State):
     weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))  # shape (n_features, k)
     intercept: Array = field(default_factory=lambda: np.empty(0))  # shape (k,)
     first: float = 0.0  # The violation of the first round
-    ratio: float = math.inf  # That of the newest by it (Eq. 10); infinity before the first
+    ratio: float | None = None  # That of the newest by it (Eq. 10); None before the first
     # The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then
     refit: bool = False
     # shape (n_features,), or (0,) before
@@ -335,8 +335,8 @@ class Round:
         A model to start from may be so good that its own first round is no measure.
         """
         violation = self._violation(swept)
-        # `ratio` is infinite before the first round of a problem, whose violation then becomes the reference.
-        first = state.first if math.isfinite(self._state.ratio) else reference or violation
+        # There is no `ratio` before the first round of a problem, whose violation then becomes the reference.
+        first = state.first if self._state.ratio is not None else reference or violation
         return replace(
             self._shrunk(state, swept, violation <= self._setting.params["tau"] * first),
             round=state.round + 1,

@@ -159,7 +159,7 @@ class WorkingSetRound:
             bound=bound,
             gap=gap,
             # That of sweeps is another: of violations, to the first of them.
-            ratio=math.inf if sweeps else gap / value if value > 0.0 else 0.0,
+            ratio=None if sweeps else gap / value if value > 0.0 else 0.0,
         )
 
     @staticmethod

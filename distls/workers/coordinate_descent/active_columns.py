@@ -158,7 +158,7 @@ class KnownProducts:
     earlier: dict[int, tuple[SlopeProducts, ...]] = field(default_factory=dict)
     lengths: dict[int, Array] = field(default_factory=dict)  # of columns, (columns,), rounded upwards
     # how the newest slopes follow from such earlier ones: factors (combinations, earlier), the lengths of what is left
-    combined: dict[tuple[int, ...], tuple[Array, Array]] = field(default_factory=dict)
+    combined: dict[tuple[SlopeProducts, ...], tuple[Array, Array]] = field(default_factory=dict)
     # of each shard, all columns that matter at some strength; the newest strength, and the one before it
     held: dict[int, Held] = field(default_factory=dict)
     alphas: tuple[float, float] = (0.0, 0.0)
@@ -177,15 +177,14 @@ class KnownProducts:
             return np.full(columns, _NEVER)
         factors, rests = self._combined(earlier)
         known = [each.shards[index] for each in earlier]
-        found, unknown = np.stack([each.found[:, 0] for each in known]), np.stack([each.unknown for each in known])
+        unknown, found = np.stack([each.unknown for each in known]), np.stack([each.found[:, 0] for each in known])
         sizes = np.abs(factors @ found) + np.outer(rests, self.lengths[index])
         sizes += _NEVER * ((factors != 0.0) @ unknown)
         return np.asarray(sizes.min(axis=0))
 
     def _combined(self, earlier: tuple[SlopeProducts, ...]) -> tuple[Array, Array]:
         """Return the combinations of some of the earlier slopes that are nearest to the newest."""
-        key = tuple(map(id, earlier))
-        if key not in self.combined:
+        if earlier not in self.combined:
             spans = [span for size in (1, 2) for span in combinations(range(len(earlier)), size)]
             factors, rests = np.zeros((len(spans), len(earlier))), np.zeros(len(spans))
             target = self.newest.slopes.ravel()
@@ -197,15 +196,14 @@ class KnownProducts:
                 # Products are sums of as many terms as there are rows, each rounded.
                 factors[number, list(span)] = by
                 rests[number] = np.linalg.norm(target - by @ some) + (1e-9 + 1e-15 * len(target)) * sizes
-            self.combined[key] = factors, rests
-        return self.combined[key]
+            self.combined[earlier] = factors, rests
+        return self.combined[earlier]
 
     def after(self, slopes: Array, *, screened: bool) -> "KnownProducts":
         """Return those with other slopes as the newest, and earlier ones if columns are `screened` by them."""
-        if not screened:
-            return replace(self, newest=SlopeProducts(slopes), held=dict(self.held))
-        read = self.newest.read
-        recent = (self.newest, *self.recent)[:_RECENT] if read else self.recent
+        # At once: tasks of other fits add to it meanwhile.
+        read = tuple(self.newest.read)
+        recent = ((self.newest, *self.recent)[:_RECENT] if read else self.recent) * screened
         before = {**self.earlier, **{index: (self.newest, *self.earlier.get(index, ())) for index in read}}
         earlier = {index: tuple(each for each in of if each in recent)[:_COUNTED] for index, of in before.items()}
         newest = SlopeProducts(slopes)

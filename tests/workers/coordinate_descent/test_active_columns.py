@@ -97,6 +97,9 @@ def test_products_are_within_what_earlier_ones_tell():
     again = known.after(turns[1], screened=True)
     assert again.earlier[3] == known.earlier[3]
     assert again.recent[0] is newest
+    # of these slopes, and not of those before them
+    assert (np.abs(values.astype(float) @ turns[1])[:, 0] <= again.bounds(3, 20)).all()
+    assert again.bounds(3, 20).min() < 1e3
     # nor what was read too long ago, or of other shards
     for _ in range(4):
         again.newest.read.add(5)

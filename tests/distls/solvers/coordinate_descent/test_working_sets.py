@@ -397,6 +397,24 @@ def test_a_path_reads_dense_shards_once_a_strength(tmp_path, monkeypatch, cached
     assert cached or read < 0.6 * 14 * len(dataset.columns)
 
 
+def test_a_fit_that_gives_way_to_sweeps_is_resumed(tmp_path):
+    """Where the columns that matter do not fit, and each round is saved."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((10_000, 60)).astype(np.float32)
+    y = (x[:, :40].sum(axis=1) + rng.standard_normal(len(x)) > 0).astype(int)
+    dataset = write_dataset(tmp_path / "train", x, y, shard_size=400_000)
+    params = {"loss": "log", "alpha": 1e-3, "lanes": 1, "active_mib": 1}
+
+    def fitted(name, **given):
+        return fit("bcd", dataset, tmp_path / name, params=params, passes=12, checkpoint_seconds=0.0, **given)
+
+    whole = fitted("whole")
+    assert "rounds are sweeps" in whole.record["notes"][0]
+    with interrupted():
+        fitted("run", callbacks=[StopAfter(3)])
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
+
+
 @pytest.mark.fast_cases("kept0")
 @pytest.mark.parametrize("kept", [[], [1, 4, 5], [0, 2, 3, 6, 9], list(range(300))])
 def test_products_of_two_columns_are_the_same_in_every_gram(kept):
