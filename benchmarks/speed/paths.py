@@ -71,8 +71,9 @@ def by_columns(x: NDArray[np.float32], folder: Path | None) -> Array:
     if folder is None:
         return np.asfortranarray(x, np.float64)
     turned = np.memmap(folder / "columns", np.float64, "w+", shape=x.shape, order="F")
-    for first in range(0, x.shape[1], 10 * _TOGETHER):
-        turned[:, first : first + 10 * _TOGETHER] = x[:, first : first + 10 * _TOGETHER]
+    # by rows: columns of a file that does not fit in memory would be read page by page, again and again
+    for first in range(0, len(x), 4 * _TOGETHER):
+        turned[first : first + 4 * _TOGETHER] = np.array(x[first : first + 4 * _TOGETHER])
     return turned
 
 
