@@ -65,7 +65,7 @@ def test_killed(bench, name):
 def test_power_is_lost(bench, name):
     """Fault: The power fails at each act on files | before each rename, sync and removal of `fit` but by `sdca` and
     with `--refit`, `calibrate`, `predict`, `evaluate`, `import`, `export`, `report`: what no sync has made durable has
-    its old name, or is half there; 2,843 instants | the same command, or `resume`, ends with the same files | bits"""
+    its old name, or is half there; 2,054 instants | the same command, or `resume`, ends with the same files | bits"""
     for struck, _ in enumerated(bench, name, "lost"):
         assert struck.code == KILLED, struck.err
 
