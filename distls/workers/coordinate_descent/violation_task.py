@@ -195,11 +195,12 @@ class ViolationTask(OnAllScores):
         first, columns = self._span(index, shard)
         (found, unknown), wanted = self._known.of(index, columns), self._wanted(index, shard, given)
         if wanted.any():
-            places, held = np.flatnonzero(wanted), self._held.get(index)
+            places = np.flatnonzero(wanted)
             if shard is not None:
                 x, some = shard.x, None if wanted.all() else places
-            elif held is not None:
-                x, some = held.own.x, np.searchsorted(held.own.columns, first + places)
+            else:
+                own = self._held[index].own
+                x, some = own.x, np.searchsorted(own.columns, first + places)
             with self.ledger.in_kernels():
                 found[places] = products_of(x, self._slopes, some, alone=self.scores.alone)
             unknown[places] = 0.0
@@ -243,18 +244,16 @@ class ViolationTask(OnAllScores):
         self._spare += 0 if before is None else bytes_of(before.own.x)
         if not self._goes_on:
             return None
-        sizes, places = _column_bytes(shard.x), np.empty(0, np.int64)
+        sizes, share = _column_bytes(shard.x), min(self.most_bytes // len(self.item.blocks), self._spare)
         # More of them than matter next, if there is room, serve for strengths that follow.
-        for part, most in ((_HELD, self._spares_reads * self.most_bytes // len(self.item.blocks)), (1.0, self._spare)):
+        for part, most in (*[(_HELD, share)] * self._spares_reads, (1.0, self._spare)):
             near = self._near._replace(alpha=part * self._near.alpha)
             places = np.flatnonzero((rank > 0.0) | (ranks_of(self.penalty, gradient, near) > 0.0))
             n_bytes = int(sizes[places].sum())
-            if n_bytes <= min(most, self._spare):
-                break
-        else:
-            return None
-        self._spare -= n_bytes
-        return self._hold(index, Active(shard.first + places, take_rows(shard.x, places)))
+            if n_bytes <= most:
+                self._spare -= n_bytes
+                return self._hold(index, Active(shard.first + places, take_rows(shard.x, places)))
+        return None
 
     def _hold(self, index: int, own: Active) -> Held:
         """Keep the columns of a shard that matter at these slopes, down to the next strength."""
